@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from parity.device.checkpoint import Checkpoint
     from parity.device.engines import AnyEngine
     from parity.device.pipeline import Pipeline
-    from parity.seam import Operation
+    from parity.seam import Operation, Work
 
 ENGINES = {
     "numpy": "parity.device.engines.numpy_engine",
@@ -145,6 +145,19 @@ def operate(operation: Operation, *arrays: np.ndarray, engine: str = "numpy") ->
     from parity.device.operation import operate
 
     return operate(operation, arrays, _machine(engine))
+
+
+def work(
+    target: Path, drafter: Path, k: int, context: int, precision: str, tp: int = 1, moe: str = "masked"
+) -> dict[str, Work]:
+    """FLOPs and bytes of each phase behind so many positions, of one rank; a `parity.seam.Works`.
+
+    Raises:
+        UsageError: a config or an option that does not fit.
+    """
+    from parity.device.arithmetic import work
+
+    return work(target, drafter, k, context, precision, tp, moe)
 
 
 def _machine(engine: str) -> AnyEngine:

@@ -24,12 +24,12 @@ class Recorder:
     """Hands stages to one tap and takes back what the pass continues with.
 
     Args:
-        tap: parity's tap, or None where nobody watches.
+        tap: parity's tap; None, or one that says so of itself (`parity.seam.UNWATCHED`), where nobody watches.
         engine: the module that made the arrays.
     """
 
     def __init__(self, tap: Tap | None, engine: AnyEngine) -> None:
-        self._tap, self._engine = tap, engine
+        self._tap, self._engine = None if getattr(tap, "unwatched", False) else tap, engine
         self._sharding: Sharding | None = getattr(engine, "sharding", None)
         # A tap that looks at nothing: only where ranks choose differently it has a say, and continues.
         self._passes: bool = getattr(tap, "passes", False)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from parity.api import (
+        bench_device,
         check_device,
+        compare_benches,
         compare_dumps,
         device_difference,
         diagnose_device,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
         worst_slices,
         write_report,
     )
+    from parity.bench.records import BenchReport
     from parity.compare.report import Report
     from parity.diagnose import Diagnosis
     from parity.errors import Inconclusive, ParityError, UsageError
@@ -41,7 +44,9 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "parity.api": (
+        "bench_device",
         "check_device",
+        "compare_benches",
         "compare_dumps",
         "device_difference",
         "diagnose_device",
@@ -57,6 +62,7 @@ _PLACES = {
         "worst_slices",
         "write_report",
     ),
+    "parity.bench.records": ("BenchReport",),
     "parity.compare.report": ("Report",),
     "parity.diagnose": ("Diagnosis",),
     "parity.errors": ("Inconclusive", "ParityError", "UsageError"),
@@ -71,6 +77,7 @@ _PLACES = {
 _MODULE = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [
+    "BenchReport",
     "Bounds",
     "Description",
     "Device",
@@ -88,7 +95,9 @@ __all__ = [
     "UsageError",
     "__version__",
     "assert_parity",
+    "bench_device",
     "check_device",
+    "compare_benches",
     "compare_dumps",
     "compare_tensors",
     "device_difference",

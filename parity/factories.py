@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from parity.errors import NotOffered, UsageError
 from parity.factory_options import read_option, takes
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
-from parity.seam import Batched, Device, Multiply, Operate, Operation, Operations, Rotary
+from parity.seam import Batched, Device, Multiply, Operate, Operation, Operations, Rotary, Work
 from parity.shown import shown_only
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
@@ -126,6 +126,26 @@ def own_operations(name: str) -> list[Operation]:
     for one in found:
         if not isinstance(one, Operation):
             raise UsageError(f"--device {name}: its function operations gave a {type(one).__name__}, not an Operation")
+    return found
+
+
+def work_of(name: str, target: Path, drafter: Path, k: int, context: int, precision: str) -> Mapping[str, Work] | None:
+    """The work of a device's phases: `work` in its module; None where there is none.
+
+    Raises:
+        UsageError: an option that it does not read, or it gives something else.
+    """
+    work = getattr(_module(name), "work", None)
+    if work is None:
+        return None
+    options = {
+        option: read_option(name, work, option, text)
+        for option, text in options_of(name).items()
+        if takes(work, option)
+    }
+    found = call_guarded(name, "work", partial(work, target, drafter, k, context, precision, **options))
+    if not isinstance(found, Mapping) or not all(isinstance(one, Work) for one in found.values()):
+        raise UsageError(f"--device {name}: its function work gave no mapping of phases to parity.seam.Work")
     return found
 
 

@@ -20,7 +20,19 @@ from parity.batching import VERBS, BatchCall, BatchVerbs
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.golden.sources import ROOMS, package
 from parity.limits import LANES, TOKENS
-from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Poisonable, Sampling, Saving, Tap
+from parity.seam import (
+    Batched,
+    Continuing,
+    Description,
+    Device,
+    Looping,
+    OnRound,
+    PlainDecoding,
+    Poisonable,
+    Sampling,
+    Saving,
+    Tap,
+)
 from parity.shown import PartlyShown, check_declarations
 
 INSTRUMENT = Path(__file__).parent
@@ -248,6 +260,15 @@ class SavingGuarded(Guarded):
         self._ask("restore", name)
 
 
+class PlainGuarded(Guarded):
+    """One that decodes plainly in one call."""
+
+    def decode_plain(self, prompt_ids: Sequence[int], max_new_tokens: int) -> Sequence[int]:
+        """See `PlainDecoding.decode_plain`."""
+        emitted: Sequence[int] = self._tokens("decode_plain", prompt_ids, max_new_tokens)
+        return emitted
+
+
 class PoisonableGuarded(Guarded):
     """One whose dead cache rows can be overwritten."""
 
@@ -278,6 +299,7 @@ def guard(device: Device, name: str) -> Guarded:
         (Continuing, ContinuingGuarded),
         (Saving, SavingGuarded),
         (Poisonable, PoisonableGuarded),
+        (PlainDecoding, PlainGuarded),
     )
     offered = tuple(kind for offers, kind in kinds if isinstance(device, offers))
     guarded: Guarded = combined(offered or (Guarded,))(device, name)

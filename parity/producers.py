@@ -125,6 +125,18 @@ def dump_golden(
     return Dump(producer.dump_golden(request))
 
 
+def read_prompts(path: Path, target: Path, drafter: Path) -> list[tuple[str, list[int]]]:
+    """The prompts of a JSON-lines file by name, as ids of the target's tokenizer.
+
+    Raises:
+        UsageError: transformers is not installed, or the file cannot be read as prompts.
+    """
+    load_reference("own", 1)
+    read = import_module("parity.references.prompts").read_prompts
+    found: list[tuple[str, list[int]]] = read(path, target, read_pair(target, drafter).vocab)
+    return found
+
+
 def plan_golden(
     target: Path | None,
     drafter: Path | None,
@@ -138,12 +150,8 @@ def plan_golden(
     Raises:
         UsageError: a checkpoint or the prompts cannot be read.
     """
-    load_reference("own", 1)
     pair = target or tiny("target"), drafter or tiny("drafter")
-    vocabulary = read_pair(*pair).vocab
-    lines = import_module("parity.references.prompts").read_prompts(
-        prompts or tiny("prompts/chat.jsonl"), pair[0], vocabulary
-    )
+    lines = read_prompts(prompts or tiny("prompts/chat.jsonl"), *pair)
     family = import_module("parity.references.drafting").family(pair[1])
     lengths = [len(ids) for _, ids in lines]
     return golden_plan(pair, family, lengths, scheduled(k)[0], max_new_tokens, stages)

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from parity.cli.bench import bench
 from parity.cli.calibrate import calibrate
 from parity.cli.corroborate import corroborate
 from parity.cli.curve import curve
@@ -127,6 +128,7 @@ GROUPS = {
         ),
         (gate, "every gate over a device, joined by AND", "parity gate --device my_port:load --only lossless"),
         (endpoint, "a serving endpoint with a golden", "parity endpoint http://HOST:8000 --plain http://HOST:8001"),
+        (bench, "devices with and without drafts: does speculation pay", "parity bench --device xla -k 1-8"),
         (curve, "acceptance by draft length, with a published curve", "parity curve GOLDEN --against FILE.yaml"),
         (engines, "every engine with the golden, and every two of them", "parity engines"),
         (shapes, "every matrix multiplication of a run, from the configs", "parity shapes --model 20b"),

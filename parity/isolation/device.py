@@ -19,8 +19,8 @@ from parity.guard import combined
 from parity.isolation.process import DeviceProcess, ProcessLimits
 from parity.seam import Description, OnRound, Rotary, Rows, Sampling, Shown, Side, Tap, When
 
-OFFERS = ("passes", "ranks", "rows", "on_round")
-"""What a tap may have beside being called; `passes` says that it looks at nothing."""
+OFFERS = ("passes", "unwatched", "ranks", "rows", "on_round")
+"""What a tap may have beside being called; `passes` says that it looks at nothing, `unwatched` that nobody does."""
 
 
 class LoopTap:
@@ -179,6 +179,16 @@ class IsolatedSavingDevice(IsolatedDevice):
         self._verb("restore", [str(name)], None)
 
 
+class IsolatedPlainDevice(IsolatedDevice):
+    """One that decodes plainly in one call."""
+
+    def decode_plain(self, prompt_ids: Sequence[int], max_new_tokens: int) -> Sequence[int]:
+        """See `PlainDecoding.decode_plain`."""
+        asked = [tuple(int(token) for token in prompt_ids), int(max_new_tokens)]
+        emitted: Sequence[int] = self._verb("decode_plain", asked, None)
+        return emitted
+
+
 class IsolatedPoisonableDevice(IsolatedDevice):
     """One whose dead cache rows can be overwritten."""
 
@@ -203,6 +213,7 @@ KINDS: dict[str, type[IsolatedDevice]] = {
     "continues": IsolatedContinuingDevice,
     "saves": IsolatedSavingDevice,
     "poisons": IsolatedPoisonableDevice,
+    "decodes": IsolatedPlainDevice,
 }
 """By what a device says that it offers."""
 

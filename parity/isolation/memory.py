@@ -35,6 +35,11 @@ def of_session(session: int, enough: int) -> int:
     )
 
 
+def peak_of(process: int) -> int:
+    """The most bytes that a process has ever had resident, mapped files among them; 0 where that cannot be told."""
+    return _kilobytes(process, "status", "VmHWM:")
+
+
 def _members(session: int) -> Iterator[int]:
     with suppress(OSError):
         for name in os.listdir("/proc"):

@@ -90,6 +90,11 @@ class DeviceProcess:
         self.start()
         return self._exchange(call, asked, tap)
 
+    @property
+    def peak_memory(self) -> int:
+        """The most bytes that it has had resident so far; 0 where that cannot be told."""
+        return memory.peak_of(self._live().pid)
+
     def end(self) -> None:
         """End it with all that it started."""
         if self._process is not None:

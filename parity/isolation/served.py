@@ -19,10 +19,12 @@ from parity.factories import Factory
 from parity.guard import call_guarded, error_text, raised_at
 from parity.isolation.wire import packed, unpacked
 from parity.seam import (
+    UNWATCHED,
     Batched,
     Continuing,
     Device,
     Looping,
+    PlainDecoding,
     Poisonable,
     Samples,
     SamplesInLanes,
@@ -133,6 +135,7 @@ class DeviceServer:
             "continues": Continuing,
             "saves": Saving,
             "poisons": Poisonable,
+            "decodes": PlainDecoding,
         }
         return [name for name, kind in kinds.items() if isinstance(self.devices[number], kind)]
 
@@ -194,6 +197,8 @@ def _settings(said: dict[str, Any] | None) -> Sampling | None:
 
 def _tap(served: DeviceServer, offers: Sequence[str], lane: str = "") -> Callable[..., Any]:
     """A tap with the optional methods of the one over there; `lane` goes in front of its stages' names."""
+    if "unwatched" in offers:
+        return UNWATCHED
 
     def call(self: object, stage: str, value: np.ndarray) -> Any:
         return value if "passes" in offers else served.tapped("call", lane + stage, value)

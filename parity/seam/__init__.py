@@ -19,10 +19,13 @@ from parity.seam.functions import Multiply as Multiply
 from parity.seam.functions import Operate as Operate
 from parity.seam.functions import Operations as Operations
 from parity.seam.functions import Rotary as Rotary
+from parity.seam.functions import Work as Work
+from parity.seam.functions import Works as Works
 from parity.seam.hosting import Batched as Batched
 from parity.seam.hosting import Continuing as Continuing
 from parity.seam.hosting import Looping as Looping
 from parity.seam.hosting import OnRound as OnRound
+from parity.seam.hosting import PlainDecoding as PlainDecoding
 from parity.seam.hosting import Poisonable as Poisonable
 from parity.seam.hosting import Saving as Saving
 from parity.seam.sampling import DRAWS as DRAWS
@@ -31,8 +34,10 @@ from parity.seam.sampling import Rule as Rule
 from parity.seam.sampling import Samples as Samples
 from parity.seam.sampling import SamplesInLanes as SamplesInLanes
 from parity.seam.sampling import Sampling as Sampling
+from parity.seam.taps import UNWATCHED as UNWATCHED
 from parity.seam.taps import Offering as Offering
 from parity.seam.taps import RankTap as RankTap
 from parity.seam.taps import RowTap as RowTap
 from parity.seam.taps import Side as Side
 from parity.seam.taps import Tap as Tap
+from parity.seam.taps import Unwatched as Unwatched

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -110,4 +110,37 @@ class Operations(Protocol):
 
     def __call__(self) -> Iterable[Operation]:
         """Every operation of its programs."""
+        ...
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a phase asks of a machine.
+
+    Args:
+        flops: multiplications and additions.
+        bytes: that its multiplications read and write: weights, cache, rows.
+    """
+
+    flops: float
+    bytes: float
+
+
+class Works(Protocol):
+    """The work of a device's phases: the function `work`, in the module that holds the device's factory.
+
+    Optional. It gives the roofline of a round; options behind the device's name are handed on where it takes them.
+    """
+
+    def __call__(self, target: Path, drafter: Path, k: int, context: int, precision: str) -> Mapping[str, Work]:
+        """Of a round behind so many positions; no weights are read.
+
+        Args:
+            target, drafter: hold config.json.
+            k: drafts of the round.
+            context: committed rows.
+
+        Returns:
+            `plain` (one step without drafts), `draft`, `verify`, and more phases of a round where there are some.
+        """
         ...

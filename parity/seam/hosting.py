@@ -49,6 +49,24 @@ class Looping(Protocol):
 
 
 @runtime_checkable
+class PlainDecoding(Protocol):
+    """A device that decodes plainly in one call: what speculation has to be faster than, and to emit the tokens of.
+
+    Without it plain decoding is `verify` without drafts and `commit`, token by token.
+    """
+
+    def decode_plain(self, prompt_ids: Sequence[int], max_new_tokens: int) -> Sequence[int]:
+        """Greedy decoding by the target alone until EOS or the budget; every id emitted, the prefill's first one too.
+
+        It begins a sequence anew and leaves none: the next call is a `prefill`.
+
+        Raises:
+            ValueError: the prompt and the budget do not fit the caches.
+        """
+        ...
+
+
+@runtime_checkable
 class Continuing(Protocol):
     """A device whose prefill can continue from its caches: prefix hits, what is resumed after a stop or an abort."""
 

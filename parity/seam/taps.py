@@ -31,6 +31,27 @@ class Tap(Protocol):
         ...
 
 
+class Unwatched:
+    """The tap of a timed run: nobody looks at a stage, and none need be handed over.
+
+    A device that sees `unwatched` may run as it would in service, its stages left where they are; one that does not
+    know it hands them over, and is timed with that.
+    """
+
+    passes = unwatched = True
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        return value
+
+    def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
+        """Ranks that differ continue so."""
+        return shards
+
+
+UNWATCHED = Unwatched()
+"""What a bench hands to a device's verbs."""
+
+
 @runtime_checkable
 class RankTap(Protocol, metaclass=Offering):
     """A tap that takes the stages of a tensor-parallel device rank by rank, merges them itself and sees where they

@@ -1,0 +1,148 @@
+"""Two benches of one machine and case: every cell's rate and its ratio to plain decoding, as ratios with limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from parity.bench.figures import times
+from parity.bench.judge import EXITS, FAIL, INCONCLUSIVE, PASS
+from parity.bench.records import BenchCell, BenchRecord, BenchReport, BenchVerdict
+from parity.bench.statistics import CONFIDENCE, ONE_RUN, Ratio, Times, rate_ratio
+from parity.errors import UsageError
+
+Figure = Literal["tokens/s", "over plain"]
+Said = Literal["faster", "slower", "no difference shown"]
+MEMORY = 0.01
+"""Share by which one machine's memory may read otherwise: what a system keeps for itself changes with its kernel."""
+
+
+class ComparedFigure(BenchRecord):
+    """One figure of a cell: the second bench over the first."""
+
+    cell: str
+    figure: Figure
+    ratio: Ratio
+    said: Said
+    why: str = ""
+
+
+class BenchComparison(BenchRecord):
+    """Two benches compared.
+
+    Attributes:
+        differences: why they are not of one machine and case, where somebody compares them all the same.
+        missing: cells that only one of them has, or that broke down in one; a cell without evidence is no pass.
+        wrong: what the second one is no pass of by itself: its tokens part from plain decoding's.
+    """
+
+    figures: tuple[ComparedFigure, ...]
+    differences: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+    verdict: BenchVerdict
+    exit_code: int
+
+
+def compare_reports(first: BenchReport, second: BenchReport, anyway: bool = False, seed: int = 0) -> BenchComparison:
+    """The second over the first, cell by cell.
+
+    All figures together have 95 % of confidence on each side: of n, each has limits of 1 - 0.05 / n, so that two
+    benches of the same thing are called different once in twenty comparisons, not once in twenty figures.
+
+    Raises:
+        UsageError: they are of other machines or cases, and nobody said `anyway`; or they have no cell in common.
+    """
+    different = tuple(differences(first, second))
+    if different and not anyway:
+        raise UsageError(f"the two benches are not comparable: {different[0]}; --anyway compares them all the same")
+    theirs = {cell.axes.name: cell for cell in second.cells if cell.turns and not cell.error}
+    both = [(cell, theirs[cell.axes.name]) for cell in first.cells if cell.turns and cell.axes.name in theirs]
+    if not both:
+        raise UsageError("the two benches have no cell in common")
+    figures = tuple(_figures(first, second, both, seed))
+    wrong = tuple(f"{cell.axes.name}: {said}" for cell in second.cells for said in cell.parted)
+    missing = tuple(_missing(first, second))
+    unclear = missing or any(one.why == ONE_RUN for one in figures)
+    slower = any(one.said == "slower" for one in figures)
+    verdict = FAIL if wrong or slower else INCONCLUSIVE if unclear else PASS
+    return BenchComparison(
+        figures=figures,
+        differences=different,
+        missing=missing,
+        wrong=wrong,
+        verdict=verdict,
+        exit_code=EXITS[verdict],
+    )
+
+
+def differences(first: BenchReport, second: BenchReport) -> Iterator[str]:
+    """In what two benches are not of one machine and case, in words."""
+    for what, one, other in (
+        ("processors", first.machine.processor, second.machine.processor),
+        ("systems", first.machine.platform, second.machine.platform),
+        ("numbers of cores", first.machine.cores, second.machine.cores),
+        ("settings of threads", first.machine.threads, second.machine.threads),
+        ("clocks", first.clock, second.clock),
+        ("targets", first.case.target, second.case.target),
+        ("drafters", first.case.drafter, second.case.drafter),
+        ("precisions", first.case.precision, second.case.precision),
+        ("token budgets", first.case.max_new_tokens, second.case.max_new_tokens),
+        ("changes to the checkpoints", first.case.notes, second.case.notes),
+    ):
+        if one != other:
+            yield f"they are of other {what}, {_told(one)} and {_told(other)}"
+    if abs(first.machine.memory - second.machine.memory) > MEMORY * max(first.machine.memory, 1):
+        yield f"they are of machines with {first.machine.memory} and {second.machine.memory} bytes of memory"
+    for name in sorted(first.case.workloads.keys() & second.case.workloads.keys()):
+        if first.case.workloads[name] != second.case.workloads[name]:
+            yield f"the prompts of {name} are others"
+
+
+def _told(value: object) -> str:
+    return str(value)[:60] if value or value == 0 else "none"
+
+
+def _missing(first: BenchReport, second: BenchReport) -> Iterator[str]:
+    names = [{cell.axes.name for cell in report.cells if cell.turns} for report in (first, second)]
+    errors = {cell.axes.name: cell.error for report in (first, second) for cell in report.cells if cell.error}
+    for name in sorted(names[0] ^ names[1]):
+        where = "first" if name in names[0] else "second"
+        yield f"{name}: only the {where} bench has it" + (f" ({errors[name]})" if name in errors else "")
+
+
+def _figures(
+    first: BenchReport, second: BenchReport, both: list[tuple[BenchCell, BenchCell]], seed: int
+) -> Iterator[ComparedFigure]:
+    speculates = [pair for pair in both if pair[0].axes.decoding != "plain"]
+    confidence = 1 - (1 - CONFIDENCE) / (len(both) + len(speculates))
+    for one, other in both:
+        found = rate_ratio(times(other.turns), times(one.turns), confidence, paired=False, seed=seed)
+        yield _said(one.axes.name, "tokens/s", found)
+        plains = [_plain(report, cell) for report, cell in ((first, one), (second, other))]
+        if one.axes.decoding != "plain" and all(plains):
+            mine, theirs = (
+                _over(cell, plain) for cell, plain in zip((other, one), reversed(plains), strict=True) if plain
+            )
+            yield _said(one.axes.name, "over plain", rate_ratio(mine, theirs, confidence, paired=False, seed=seed))
+
+
+def _plain(report: BenchReport, cell: BenchCell) -> BenchCell | None:
+    """The plain decoding beside a cell."""
+    same = (other for other in report.cells if other.axes.block == cell.axes.block and other.turns)
+    return next((o for o in same if (o.axes.device, o.axes.decoding) == (cell.axes.device, "plain")), None)
+
+
+def _over(cell: BenchCell, plain: BenchCell) -> Times:
+    """A cell's times in units of plain decoding's of the same group and repeat: a token's steps. Drift goes out."""
+    mine, theirs = times(cell.turns), times(plain.turns)
+    return Times(mine.tokens, mine.seconds / (theirs.seconds / np.maximum(theirs.tokens, 1)))
+
+
+def _said(cell: str, figure: Figure, ratio: Ratio) -> ComparedFigure:
+    if ratio.low is None or ratio.high is None:
+        return ComparedFigure(cell=cell, figure=figure, ratio=ratio, said="no difference shown", why=ONE_RUN)
+    said: Said = "slower" if ratio.high < 1 else "faster" if ratio.low > 1 else "no difference shown"
+    return ComparedFigure(cell=cell, figure=figure, ratio=ratio, said=said)

@@ -1,0 +1,103 @@
+"""What a bench says: whether speculation emits what plain decoding emits, and whether it is fast enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from parity.bench.figures import over
+from parity.bench.records import BenchAxes, BenchCell, BenchVerdict, Gated
+from parity.bench.statistics import CONFIDENCE, ONE_RUN, Ratio
+
+PASS: BenchVerdict = "pass"
+FAIL: BenchVerdict = "fail"
+INCONCLUSIVE: BenchVerdict = "inconclusive"
+EXITS: dict[BenchVerdict, int] = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
+Emitted = Mapping[str, Sequence[Sequence[int]]]
+"""By prompt: every different list of tokens that it gave."""
+
+
+def parted(axes: BenchAxes, mine: Emitted, plain: Emitted) -> Iterator[str]:
+    """Where a cell's tokens differ from plain decoding's of the same device, or from repeat to repeat."""
+    for name, seen in mine.items():
+        if len(seen) > 1:
+            at = _first_difference(seen[0], seen[1])
+            yield f"prompt {name}: {len(seen)} different generations in its runs, from token {at} on"
+            continue
+        expected = plain.get(name, ())
+        if axes.decoding != "plain" and len(expected) == 1 and list(seen[0]) != list(expected[0]):
+            at = _first_difference(seen[0], expected[0])
+            told = f"{_at(seen[0], at)}, not {_at(expected[0], at)}"
+            yield f"prompt {name} parts from plain decoding at token {at}: {told}"
+
+
+def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _at(tokens: Sequence[int], place: int) -> str:
+    return str(tokens[place]) if place < len(tokens) else "its end"
+
+
+def gates(cells: Sequence[BenchCell], at_least: float, judged: Iterable[str]) -> Iterator[Gated]:
+    """For every block and device: is speculation at its best K fast enough over plain decoding?
+
+    The lower end of the interval decides. The best of n cells is the luckiest one, too: its limits have 1 - 0.05 / n of
+    confidence each, so that n cells at exactly `at_least` pass together once in twenty.
+    """
+    names = tuple(judged)
+    groups: dict[tuple[str, str, str], list[BenchCell]] = {}
+    for cell in cells:
+        if cell.axes.device in names:
+            groups.setdefault((cell.axes.block, cell.axes.device, cell.axes.loop), []).append(cell)
+    for (block, device, _), some in groups.items():
+        tried = [cell for cell in some if cell.axes.decoding != "plain"]
+        if tried:
+            yield _gated(block, device, tried, next(cell for cell in some if cell.axes.decoding == "plain"), at_least)
+
+
+def _gated(block: str, device: str, tried: Sequence[BenchCell], plain: BenchCell, at_least: float) -> Gated:
+    found = Gated(block=block, device=device, at_least=at_least, verdict=INCONCLUSIVE)
+    shown = [(ratio.estimate, cell) for cell in tried if cell.overall and (ratio := cell.overall.over_plain)]
+    if not shown:
+        return found.model_copy(update={"why": "no cell of it has a ratio to plain decoding"})
+    best = max(shown, key=lambda pair: pair[0])[1]
+    ratio = over(best.turns, plain.turns, 1 - (1 - CONFIDENCE) / len(shown))
+    verdict, why = _enough(ratio, at_least)
+    return found.model_copy(update={"cell": best.axes.name, "ratio": ratio, "verdict": verdict, "why": why})
+
+
+def _enough(ratio: Ratio | None, at_least: float) -> tuple[BenchVerdict, str]:
+    """Whether a ratio is at least that, and why where it is not shown to be."""
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return INCONCLUSIVE, ONE_RUN
+    if ratio.low >= at_least:
+        return PASS, ""
+    if ratio.high < at_least:
+        return FAIL, f"{at_least:g}x is excluded"
+    return INCONCLUSIVE, f"the limits hold {at_least:g}x: more repeats or prompts"
+
+
+def findings(cells: Sequence[BenchCell], gated: Sequence[Gated]) -> tuple[BenchVerdict, tuple[str, ...]]:
+    """The verdict, joined by AND, and what is no pass, failures first."""
+    wrong = [f"{cell.axes.name}: {said}" for cell in cells for said in cell.parted]
+    slow = [_said(gate) for gate in gated if gate.verdict == FAIL]
+    missing = [f"{cell.axes.name}: {cell.error}" for cell in cells if cell.error]
+    unchecked = [f"{cell.axes.name}: no plain decoding to compare its tokens with" for cell in _unchecked(cells)]
+    unclear = [_said(gate) for gate in gated if gate.verdict == INCONCLUSIVE]
+    said = (*wrong, *slow, *missing, *unchecked, *unclear)
+    verdict: BenchVerdict = FAIL if wrong or slow else INCONCLUSIVE if said or not cells else PASS
+    return verdict, said or (() if cells else ("nothing was measured",))
+
+
+def _unchecked(cells: Sequence[BenchCell]) -> Iterator[BenchCell]:
+    """Cells with tokens whose device has none of plain decoding in the block."""
+    plain = {(cell.axes.block, cell.axes.device) for cell in cells if cell.axes.decoding == "plain" and cell.turns}
+    for cell in cells:
+        if cell.turns and (cell.axes.block, cell.axes.device) not in plain:
+            yield cell
+
+
+def _said(gate: Gated) -> str:
+    ratio = f"{gate.cell}: {gate.ratio} over plain decoding, {gate.at_least:g}x is asked for" if gate.ratio else ""
+    return f"{ratio or f'{gate.block}/{gate.device}'}; {gate.why}"

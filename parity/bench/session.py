@@ -1,0 +1,238 @@
+"""A bench: contestants built, warmed up, and timed in turn, so that drift of the machine falls on all alike."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from parity.bench.decoding import Contestant, Prompts, Timed, controlled, plain, speculative
+from parity.bench.pair import with_room
+from parity.bench.records import BenchAxes, BenchRounds, BenchTurn, Decoding
+from parity.bench.request import CALLED, SCENARIOS, BenchRequest, Setting
+from parity.bench.workload import Workload
+from parity.decode import ended
+from parity.errors import DeviceFailed, Inconclusive, NotOffered, UsageError
+from parity.factories import options_of
+from parity.seam import Looping
+
+CHUNK = 256
+"""Rows of a prefill at a time, of long prompts: their scores with a whole cache would not fit beside it."""
+
+
+@dataclass
+class Cell:
+    """A cell while it is measured.
+
+    Attributes:
+        emitted: every different list of tokens that a prompt gave, the first one first.
+    """
+
+    axes: BenchAxes
+    contestant: Contestant | None = None
+    eos: tuple[int, ...] = ()
+    turns: list[BenchTurn] = field(default_factory=list)
+    emitted: dict[str, list[list[int]]] = field(default_factory=dict)
+    error: str = ""
+
+    def run(self, prompts: Prompts, budget: int, repeat: int | None) -> None:
+        """Decode a group; a warm-up where `repeat` is None. A device that breaks down says why, and is out."""
+        if self.error or self.contestant is None:
+            return
+        try:
+            with _undisturbed():
+                timed = self.contestant(prompts, budget)
+            self._checked(timed, budget, warm_up=repeat is None)
+        except (Inconclusive, UsageError) as error:
+            self.error = str(error)
+            return
+        if repeat is not None:
+            self.turns.append(_turn(timed, repeat, self.axes.decoding))
+
+    def _checked(self, timed: Timed, budget: int, warm_up: bool) -> None:
+        """Keep its tokens.
+
+        Raises:
+            DeviceFailed: a prompt ended early, or the clock saw no time pass.
+        """
+        for name, sequence in timed.sequences.items():
+            seen = self.emitted.setdefault(name, [])
+            if sequence.tokens not in seen:
+                seen.append(sequence.tokens)
+            if not ended(sequence.tokens, self.eos, budget) or len(sequence.tokens) > budget:
+                count = len(sequence.tokens)
+                early = f"prompt {name} ends after {count} tokens of {budget}, and not by an end token"
+                raise DeviceFailed(self.axes.device, "decoding", early)
+        if timed.decode <= 0 and not warm_up:
+            raise DeviceFailed(self.axes.device, "decoding", "it is too short for the clock: raise the token budget")
+
+
+def _turn(timed: Timed, repeat: int, decoding: Decoding) -> BenchTurn:
+    rounds = [
+        BenchRounds(emitted=tuple(one.emitted), accepted=tuple(one.accepted), drafted=tuple(one.drafted))
+        for one in timed.sequences.values()
+        if decoding != "plain"
+    ]
+    return BenchTurn(
+        repeat=repeat,
+        prompts=tuple(timed.sequences),
+        tokens=tuple(len(one.tokens) for one in timed.sequences.values()),
+        first=tuple(one.first for one in timed.sequences.values()),
+        prefill=timed.prefill,
+        decode=timed.decode,
+        stages=timed.stages,
+        calls=timed.calls,
+        rounds=tuple(rounds),
+    )
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No collection of garbage in a timed run: it takes tens of milliseconds once torch is loaded."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@dataclass
+class Session:
+    """The measuring of a request.
+
+    Attributes:
+        cells: as they are measured.
+        notes: what was done to the checkpoints.
+    """
+
+    request: BenchRequest
+    folder: Path
+    cells: list[Cell] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def measure(self) -> None:
+        """Everything that was asked for."""
+        settings = list(self.request.settings())
+        for number, setting in enumerate(settings):
+            workloads = [self.lengthened(setting, one) for one in self.request.workloads]
+            pair = self.pair(setting, workloads, self.folder / str(number))
+            devices = self._devices(setting, pair, workloads)
+            for workload in workloads:
+                self._block(setting, workload, devices)
+
+    @staticmethod
+    def lengthened(setting: Setting, workload: Workload) -> Workload:
+        """The workload in a setting's context."""
+        return workload if setting.positions is None else workload.lengthened(setting.positions)
+
+    def pair(self, setting: Setting, workloads: list[Workload], folder: Path) -> tuple[Path, Path]:
+        """Checkpoints with room for a setting."""
+        most = max(self.request.ks)
+        need = _longest(workloads) + self.request.max_new_tokens + most
+        pair, said = with_room((self.request.target, self.request.drafter), need, most, folder)
+        self.notes += [note for note in said if note not in self.notes]
+        return pair
+
+    def _devices(self, setting: Setting, pair: tuple[Path, Path], workloads: list[Workload]) -> dict[str, Any]:
+        """By contender: a device for each K, or why there is none."""
+        room = _longest(workloads) + self.request.max_new_tokens + max(self.request.ks)
+        ks = self.request.ks if SCENARIOS[setting.scenario].speculates else self.request.ks[:1]
+        return {name: {k: self._built(name, pair, k, setting, room) for k in ks} for name in self.request.contenders}
+
+    def _built(self, name: str, pair: tuple[Path, Path], k: int, setting: Setting, room: int) -> Any:
+        """A device, or the sentence that says why there is none."""
+        try:
+            options = self.wanted(name, pair, k, setting, room)
+            return self.request.build(name, *pair, k)(self.request.precision, k=k, **options)
+        except Inconclusive as error:
+            return str(error)
+
+    def wanted(self, name: str, pair: tuple[Path, Path], k: int, setting: Setting, room: int) -> dict[str, int]:
+        """What a setting asks of a factory; what only saves memory is left out where it takes no such thing."""
+        factory = self.request.build(name, *pair, k)
+        options = {"lanes": setting.lanes} if setting.lanes > 1 else {}
+        wished = {"max_positions": room, "prefill_rows": CHUNK} if setting.positions else {}
+        for option, value in wished.items():
+            try:
+                factory.given(**{option: value})
+            except NotOffered:
+                continue
+            if option not in options_of(name):
+                options[option] = value
+        return options
+
+    def _block(self, setting: Setting, workload: Workload, devices: dict[str, Any]) -> None:
+        """Warm up, then time all cells of a block in turn: forwards and backwards, each repeat from another one."""
+        request = self.request
+        cells = [cell for name, by_k in devices.items() for cell in self._contestants(setting, workload, name, by_k)]
+        self.cells += cells
+        groups = _groups(workload, setting)
+        for repeat in range(-request.warm_ups, request.repeats):
+            gc.collect()
+            for number, group in enumerate(groups):
+                where = f"{setting.scenario} {setting.context} {workload.name}"
+                request.progress((repeat + request.warm_ups) * len(groups) + number, _steps(request, groups), where)
+                for cell in _in_turn(cells, max(repeat, 0) + number):
+                    cell.run(group, request.max_new_tokens, repeat if repeat >= 0 else None)
+
+    def _contestants(self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]) -> Iterator[Cell]:
+        """Plain decoding, every K, and the controller of one device."""
+        first, most = next(iter(devices)), max(devices)
+        yield self._cell(setting, workload, name, devices[first], "plain", 0)
+        if not SCENARIOS[setting.scenario].speculates:
+            return
+        for k, device in devices.items():
+            yield self._cell(setting, workload, name, device, "speculative", k)
+        if self.request.controller and name in self.request.devices:
+            yield self._cell(setting, workload, name, devices[most], "controlled", most)
+
+    def _cell(self, setting: Setting, workload: Workload, name: str, device: Any, decoding: Decoding, k: int) -> Cell:
+        loop = options_of(name).get("loop", "own" if isinstance(device, Looping) else "verbs")
+        axes = BenchAxes(
+            scenario=setting.scenario,
+            workload=workload.name,
+            context=setting.context,
+            device=CALLED.get(name, name),
+            loop=loop,
+            decoding=decoding,
+            k=k,
+            lanes=setting.lanes,
+        )
+        if isinstance(device, str):
+            return Cell(axes, error=device)
+        make = {"plain": plain, "speculative": speculative, "controlled": controlled}[decoding]
+        try:
+            return Cell(axes, make(device, self.request.now), device.describe().eos)
+        except Inconclusive as error:
+            return Cell(axes, error=str(error))
+
+
+def _longest(workloads: list[Workload]) -> int:
+    return max(len(ids) for workload in workloads for ids in workload.prompts.values())
+
+
+def _groups(workload: Workload, setting: Setting) -> list[Prompts]:
+    """What runs at once: each prompt alone, or all of them over the lanes, as often as the scenario says."""
+    rounds = SCENARIOS[setting.scenario].rounds
+    prompts = {
+        name if not again else f"{name} again {again}": ids
+        for again in range(rounds)
+        for name, ids in workload.prompts.items()
+    }
+    return [prompts] if setting.lanes > 1 else [{name: ids} for name, ids in prompts.items()]
+
+
+def _in_turn(cells: list[Cell], number: int) -> list[Cell]:
+    """Another order for every number: from another cell on, and every second time backwards."""
+    start = number * 7 % len(cells)
+    ordered = cells[start:] + cells[:start]
+    return ordered[::-1] if number % 2 else ordered
+
+
+def _steps(request: BenchRequest, groups: list[Prompts]) -> int:
+    return (request.repeats + request.warm_ups) * len(groups)
