@@ -18,6 +18,7 @@ from jax.extend.core import jaxpr_as_fun
 from parity.device.engines.numpy_engine import Array
 from parity.device.engines.ranks import Ranks
 from parity.device.kernels.pages import PageStep
+from parity.device.kernels.round import Parts, State
 from parity.device.kernels.step import Step
 
 ARRAYS: tuple[type[Any], ...] = (Array, Ranks)
@@ -44,7 +45,10 @@ class Kind(Protocol):
         ...
 
 
-_FOLLOWED = ("parity.device.kernels.", "parity.device.model", "parity.device.target", "parity.device.drafter")
+_FOLLOWED = (
+    "parity.device.kernels.",
+    *(f"parity.device.{one}" for one in ("model", "target", "drafter", "rounds", "peagle", "eagle3", "draft_model", "dflash")),
+)
 """Modules in which a kernel finds the functions it calls."""
 
 
@@ -59,6 +63,8 @@ def _step(static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Step:
 
 jax.tree_util.register_pytree_node(Step, _flat_step, _step)
 jax.tree_util.register_dataclass(PageStep, ["positions", "own", "touched"], [])
+jax.tree_util.register_dataclass(State, ["tokens", "count", "length", "cached", "left", "taps"], [])
+jax.tree_util.register_dataclass(Parts, ["outer", "layers", "caches", "tables"], [])
 
 
 @dataclass(frozen=True)
