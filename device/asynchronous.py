@@ -17,6 +17,7 @@ import numpy as np
 
 from parity.device.ahead import Standing, rounds_ahead
 from parity.device.decoding import Generation
+from parity.device.kernels.cache import rolled_back
 from parity.device.kernels.round import Parts, State
 from parity.device.kernels.rows import window
 from parity.device.model import Model
@@ -170,13 +171,16 @@ class Asynchronous:
         )
 
     def _leave(self, lanes: Sequence[Pipeline], state: State, parts: Sequence[Parts]) -> None:
-        """The lanes have their caches again, and the lengths of those."""
-        lengths, cached = (self.engine.host(one).tolist() for one in (state.length, state.cached))
-        for number, lane in enumerate(lanes):
-            lane.target.length, lane.drafter.length = lengths[number], cached[number]
-            for model, held in zip((lane.target, lane.drafter), parts, strict=False):
-                if len(lanes) > 1:
-                    model.caches = [tuple(one[number : number + 1] for one in pair) for pair in held.caches]
+        """The lanes have their caches again, without what rejected drafts left, and the lengths of those."""
+        lengths = state.length, state.cached
+        for side, held, rows in zip(("target", "drafter"), parts, lengths, strict=False):
+            caches, counts = rolled_back(rows, held.caches), self.engine.host(rows).tolist()
+            for number, lane in enumerate(lanes):
+                model: Model = getattr(lane, side)
+                model.length = counts[number]
+                model.caches = caches if len(lanes) == 1 else [
+                    tuple(one[number : number + 1] for one in pair) for pair in caches
+                ]
 
 
 def begun(lanes: Sequence[Pipeline], k: int) -> State:

@@ -1,4 +1,8 @@
-"""A whole round as one program: draft, verify, accept, commit, and the state of the next one."""
+"""A whole round as one program: draft, verify, accept, commit, and the state of the next one.
+
+A round's own passes write every row that an earlier one's rejected drafts left, before anything sees it; so the caches are
+rolled back by lengths alone, and cleared once behind the last round.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import numpy as np
 
 from parity.device.kernels.embed import embed
 from parity.device.kernels.program import program
-from parity.device.kernels.round import Parts, PassRows, State, cleared, committed, last, moved, placed
+from parity.device.kernels.round import Parts, PassRows, State, committed, last, moved, placed
 from parity.device.kernels.step import make_step
 from parity.device.kernels.tap import untapped
 from parity.device.plan import Plan
@@ -32,8 +36,6 @@ def speculated(ends: Any, state: State, target: Parts, drafter: Parts, plan: Pla
     rows = placed(ids, state.length, 0 * state.count + ids.shape[1], state.live, plan.trash)
     verified, taps = verified_rows(rows, target, plan)
     after, length = committed(state, drafts, verified, taps, ends, plan.run_over)
-    cleared(target.caches, after.length, plan.k + 1)
-    cleared(drafter.caches, after.cached, plan.k + 1)
     return after, np.concatenate([drafts, verified, length[:, None]], axis=1)
 
 

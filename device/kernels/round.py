@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.kernels import cache
 from parity.device.kernels.accept import emitted_length, matching
 
 
@@ -41,9 +40,12 @@ class State:
         return self.left > 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Parts:
-    """The arrays of a model: weights outside its layers and of each, keys and values of each layer, cos and sin."""
+    """The arrays of a model: weights outside its layers and of each, keys and values of each layer, cos and sin.
+
+    They stay the same ones as long as this lives; what they hold may change.
+    """
 
     outer: dict[str, Any]
     layers: list[dict[str, Any]]
@@ -105,18 +107,6 @@ def committed(state: State, drafts: Any, verified: Any, taps: Any, ends: Any, ru
         left=np.where(ended, 0, state.left - length),
         taps=taps,
     ), length
-
-
-def cleared(caches: Any, lengths: Any, count: int) -> None:
-    """Clear `count` rows at and behind lengths [B] of every layer's keys and values, and the trash slot, in place.
-
-    That is `cache.rolled_back` where no more than `count` rows were written behind the lengths.
-    """
-    for held in (one for pair in caches for one in pair):
-        trash = held.shape[1] - 1
-        behind = np.minimum(lengths[:, None] + np.arange(count, dtype=np.int32), trash)
-        slots = np.concatenate([behind, 0 * behind[:, :1] + trash], axis=1)
-        cache.write(held, np.zeros((held.shape[0], count + 1, *held.shape[2:]), held.dtype), slots)
 
 
 def moved(state: State, tokens: Any, ends: Any) -> State:
