@@ -23,7 +23,6 @@ from parity.device.kernels.rows import window
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
 from parity.device.plan import Plan
-from parity.device.recorder import Recorder
 from parity.device.rounds import speculated, stepped
 from parity.errors import UsageError
 from parity.seam import Description, OnRound, Shown, Tap
@@ -119,10 +118,8 @@ class Asynchronous:
         return tokens
 
     def show_caches(self, tap: Tap) -> None:
-        """See `parity.seam.Remaining`."""
-        record = Recorder(tap, self.engine)
-        self.pipeline.target.record(record)
-        self.pipeline.drafter.record(record)
+        """See `parity.seam.Inspectable`."""
+        self.pipeline.show_caches(tap)
 
     def take(self) -> np.ndarray:
         """Wait for the oldest round in flight: what it tells, a row for each lane."""

@@ -243,6 +243,10 @@ class Pipeline:
         self.target.poison(value)
         self.drafter.poison(value)
 
+    def show_caches(self, tap: Tap) -> None:
+        """Hand every cache's committed rows over, and the lengths."""
+        self._record_caches(Recorder(tap, self._engine))
+
     def generate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap | None = None) -> Generation:
         """Prefill and rounds until an end token or the budget."""
         return generate(self, prompt_ids, max_new_tokens, tap)

@@ -20,7 +20,19 @@ from parity.batching import VERBS, BatchCall, BatchVerbs
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.golden.sources import ROOMS, package
 from parity.limits import LANES, TOKENS
-from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Poisonable, Sampling, Saving, Tap
+from parity.seam import (
+    Batched,
+    Continuing,
+    Description,
+    Device,
+    Inspectable,
+    Looping,
+    OnRound,
+    Poisonable,
+    Sampling,
+    Saving,
+    Tap,
+)
 from parity.shown import PartlyShown, check_declarations
 
 INSTRUMENT = Path(__file__).parent
@@ -256,6 +268,14 @@ class PoisonableGuarded(Guarded):
         self._ask("poison", value)
 
 
+class InspectableGuarded(Guarded):
+    """One whose caches can be looked at."""
+
+    def show_caches(self, tap: Tap) -> None:
+        """See `Inspectable.show_caches`."""
+        self._ask("show_caches", tap)
+
+
 class LoopingGuarded(Guarded):
     """One whose host loop is one piece: it has no verbs to call."""
 
@@ -278,6 +298,7 @@ def guard(device: Device, name: str) -> Guarded:
         (Continuing, ContinuingGuarded),
         (Saving, SavingGuarded),
         (Poisonable, PoisonableGuarded),
+        (Inspectable, InspectableGuarded),
     )
     offered = tuple(kind for offers, kind in kinds if isinstance(device, offers))
     guarded: Guarded = combined(offered or (Guarded,))(device, name)

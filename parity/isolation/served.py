@@ -22,6 +22,7 @@ from parity.seam import (
     Batched,
     Continuing,
     Device,
+    Inspectable,
     Looping,
     Poisonable,
     Samples,
@@ -133,6 +134,7 @@ class DeviceServer:
             "continues": Continuing,
             "saves": Saving,
             "poisons": Poisonable,
+            "inspects": Inspectable,
         }
         return [name for name, kind in kinds.items() if isinstance(self.devices[number], kind)]
 

@@ -21,6 +21,7 @@ from parity.seam.functions import Operations as Operations
 from parity.seam.functions import Rotary as Rotary
 from parity.seam.hosting import Batched as Batched
 from parity.seam.hosting import Continuing as Continuing
+from parity.seam.hosting import Inspectable as Inspectable
 from parity.seam.hosting import Looping as Looping
 from parity.seam.hosting import OnRound as OnRound
 from parity.seam.hosting import Poisonable as Poisonable
