@@ -74,6 +74,7 @@ class PlantableFault(Protocol):
     lanes: int
     drafters: tuple[str, ...]
     partial_kv: str
+    loop: str
     plant: Callable[[Device], None]
 
 
@@ -176,9 +177,9 @@ def choose_faults(
 
 def run_faults(request: FaultRunRequest, faults: Sequence[PlantableFault]) -> Iterator[FaultOutcome]:
     """Plant each fault in a device of its own, and judge it."""
-    clean: dict[tuple[str, int, int], list[tuple[int, ...]]] = {}
+    clean: dict[tuple[str, int, int, str], list[tuple[int, ...]]] = {}
     for fault in faults:
-        kind = fault.precision, fault.tp, fault.lanes
+        kind = fault.precision, fault.tp, fault.lanes, fault.loop
         if kind not in clean:
             clean[kind] = _emitted(request, _clean(request, fault)(precision=fault.precision))
         yield judge_fault(request, fault, clean[kind])
@@ -202,8 +203,9 @@ def judge_fault(request: FaultRunRequest, fault: PlantableFault, clean: list[tup
 
 
 def _clean(request: FaultRunRequest, fault: PlantableFault) -> Callable[..., Device]:
-    """Makes the device that a fault is planted in; one without ranks or lanes need not know the options."""
-    options = {name: number for name, number in (("tp", fault.tp), ("lanes", fault.lanes)) if number > 1}
+    """Makes the device that a fault is planted in; one without ranks, lanes or a second loop need not know of them."""
+    options: dict[str, Any] = {name: many for name, many in (("tp", fault.tp), ("lanes", fault.lanes)) if many > 1}
+    options |= {"loop": fault.loop} if fault.loop else {}
     return partial(request.build, **options)
 
 

@@ -38,11 +38,11 @@ def only(fault: Fault, where: str) -> Fault:
     """The same fault, right wherever the condition does not hold.
 
     Raises:
-        UsageError: the condition cannot be read, or the fault sits in several ranks, lanes or pages.
+        UsageError: the condition cannot be read, or the fault sits in several ranks, lanes, pages or rounds in flight.
     """
     condition = Condition.of(where)
-    if fault.lanes > 1 or fault.tp > 1 or fault.partial_kv:
-        raise UsageError(f"{fault.id}: a fault of ranks, lanes or partial KV cannot be held to a condition.")
+    if fault.lanes > 1 or fault.tp > 1 or fault.partial_kv or fault.loop:
+        raise UsageError(f"{fault.id}: a fault of ranks, lanes, partial KV or a loop in one piece cannot be held to a condition.")
 
     def plant(pipeline: Any) -> None:
         if not isinstance(pipeline, Pipeline):
@@ -264,7 +264,7 @@ WHERES = (
 def fits(fault: Fault, where: str) -> bool:
     """Whether a fault that a comparison shows can be held to this condition, and is another one then."""
     condition = Condition.of(where)
-    alone = fault.lanes == fault.tp == 1 and not fault.partial_kv and "p-eagle" in fault.drafters
+    alone = fault.lanes == fault.tp == 1 and not fault.partial_kv and not fault.loop and "p-eagle" in fault.drafters
     if not alone or fault.gate != "stages" or not fault.stage.startswith(("target.", "drafter.")):
         return False
     later = "verify" if fault.stage.startswith("target.") else "draft"

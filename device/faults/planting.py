@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parity import device
+from parity.device.asynchronous import Asynchronous
 from parity.device.batch import Batch
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
@@ -20,6 +21,8 @@ from parity.errors import UsageError
 
 VERBS = {"prefill": 2, "draft": 0, "verify": 1, "commit": 2, "decode_plain": 2}
 """The verbs of a pipeline, and how many arguments each takes before the tap."""
+LOOP = ("speculate", "generate_together", "decode_plain")
+"""What runs the rounds of an asynchronous loop."""
 
 
 PARALLEL, CHAIN, ALONE, LOOKUP = ("p-eagle",), ("eagle-3",), ("draft-model",), ("n-gram",)
@@ -51,7 +54,8 @@ class Fault:
         drafters: the families of drafters that it is planted in.
         partial_kv: the pages that a drafter attends to where it is planted, `parity.partial_kv`; empty for all.
         batched: it sits in what lanes have in common, and is planted in the whole batch.
-        plant: puts it into a pipeline, or a batch.
+        loop: the loop that it is planted in, where that is not the synchronous one; a device with another is left as it is.
+        plant: puts it into a pipeline, a batch or a loop.
     """
 
     id: str
@@ -71,18 +75,19 @@ class Fault:
     drafters: tuple[str, ...]
     partial_kv: str
     batched: bool
+    loop: str
     plant: Callable[[Any], None]
 
     @property
-    def factory(self) -> Callable[..., Pipeline | Batch]:
+    def factory(self) -> Callable[..., Pipeline | Batch | Asynchronous]:
         """Loads a pair of checkpoints with this defect; takes what `parity.device.load` takes."""
 
         @wraps(device.load)
-        def load(*arguments: Any, **options: Any) -> Pipeline | Batch:
+        def load(*arguments: Any, **options: Any) -> Pipeline | Batch | Asynchronous:
             own: dict[str, Any] = {"tp": self.tp, "partial_kv": self.partial_kv, "lanes": self.lanes}
+            own |= {"loop": self.loop} if self.loop else {}
             loaded = device.load(*arguments, **own | options)
-            lanes = loaded.lanes if isinstance(loaded, Batch) else [loaded]
-            family = lanes[0].drafter.family
+            family = _pipelines(loaded)[0].drafter.family
             if family not in self.drafters:
                 families = " and ".join(self.drafters)
                 raise UsageError(f"{self.id} is a fault of {families} drafters, this one is {family}.")
@@ -113,35 +118,47 @@ class Family:
             drafters=PARALLEL,
             partial_kv="",
             batched=False,
+            loop="",
         )
         details = defaults | self.common | details
         details = {"chained_round": details["round"]} | details
 
         def enter(plant: Callable[[Any], None]) -> Callable[[Any], None]:
-            fault = Fault(
-                id=id, family=self.name, what=what, stage=stage, plant=uncompiled(plant, details["batched"]), **details
-            )
+            changes = uncompiled(plant, details["batched"], details["loop"])
+            fault = Fault(id=id, family=self.name, what=what, stage=stage, plant=changes, **details)
             self.faults.append(fault)
             return plant
 
         return enter
 
 
-def uncompiled(plant: Callable[[Any], None], batched: bool = False) -> Callable[[Pipeline | Batch], None]:
+def uncompiled(
+    plant: Callable[[Any], None], batched: bool = False, loop: str = ""
+) -> Callable[[Pipeline | Batch | Asynchronous], None]:
     """The same, in a device that runs its kernels operation by operation where its engine compiles them.
 
     A defect may look at values on the host, or remember them from call to call: a compiled program does that
-    once, while it is traced. In a batch it is planted in every lane, or once in the whole where it is `batched`.
+    once, while it is traced. In a batch it is planted in every lane, or once in the whole where it is `batched`; what is
+    a fault of another `loop` is not planted.
     """
 
     @wraps(plant)
-    def run(planted: Pipeline | Batch) -> None:
-        lanes = planted.lanes if isinstance(planted, Batch) else [planted]
+    def run(planted: Pipeline | Batch | Asynchronous) -> None:
+        if loop and not isinstance(planted, Asynchronous):
+            return
+        lanes = _pipelines(planted)
         getattr(lanes[0].engine, "interpret", lambda: None)()
-        for one in [planted] if batched else lanes:
+        for one in [planted] if batched or loop else lanes:
             plant(one)
 
     return run
+
+
+def _pipelines(loaded: Pipeline | Batch | Asynchronous) -> Sequence[Pipeline]:
+    """The pipelines that hold its sequences."""
+    if isinstance(loaded, Batch):
+        return loaded.lanes
+    return [loaded.pipeline if isinstance(loaded, Asynchronous) else loaded]
 
 
 def edit(model: Model, names: str, change: Callable[[np.ndarray], np.ndarray], layers: Iterable[int] = ()) -> None:
@@ -158,8 +175,9 @@ def every(model: Model) -> range:
     return range(len(model.layers))
 
 
-def during(pipeline: Pipeline, place: str, make: Callable[[Any], Any]) -> None:
-    """`make(clean)` stands for the kernel at `module:name` while a verb of this pipeline runs, and for no other device.
+def during(pipeline: Pipeline | Asynchronous, place: str, make: Callable[[Any], Any]) -> None:
+    """`make(clean)` stands for the kernel at `module:name` while a verb of this pipeline, or its loop, runs, and for no
+    other device.
 
     The name is that of the module that calls the kernel, so that target and drafter can differ.
     """
@@ -168,7 +186,7 @@ def during(pipeline: Pipeline, place: str, make: Callable[[Any], Any]) -> None:
     if not hasattr(module, name):
         raise LookupError(f"{place}: no kernel is called by that name there")
     stand_in = _StandIn(module, name, make, _planted_in(pipeline))
-    for verb in VERBS:
+    for verb in LOOP if isinstance(pipeline, Asynchronous) else VERBS:
         setattr(pipeline, verb, _within(getattr(pipeline, verb), stand_in))
 
 
@@ -181,7 +199,7 @@ def _within(verb: Callable[..., Any], stand_in: _StandIn) -> Callable[..., Any]:
     return run
 
 
-def _planted_in(pipeline: Pipeline) -> int:
+def _planted_in(pipeline: Pipeline | Asynchronous) -> int:
     """How many kernels were replaced in this pipeline before: the same number in every lane of a batch."""
     count: int = getattr(pipeline, "kernels_replaced", 0)
     vars(pipeline)["kernels_replaced"] = count + 1
