@@ -11,6 +11,7 @@ from parity.errors import UsageError
 if TYPE_CHECKING:
     import numpy as np
 
+    from parity.device.asynchronous import Asynchronous
     from parity.device.batch import Batch
     from parity.device.checkpoint import Checkpoint
     from parity.device.engines import AnyEngine
@@ -24,6 +25,7 @@ ENGINES = {
     "neuron": "parity.device.engines.neuron_engine",
 }
 PRECISIONS = ("bfloat16", "float32")
+LOOPS = ("synchronous", "asynchronous")
 
 
 def load(
@@ -41,7 +43,9 @@ def load(
     lanes: int = 1,
     prefill_rows: int | None = None,
     weights: str = "memory",
-) -> Pipeline | Batch:
+    loop: str = "synchronous",
+    chunk: int | None = None,
+) -> Pipeline | Batch | Asynchronous:
     """Load a pair of checkpoints as a `parity.seam.Device`.
 
     Args:
@@ -59,6 +63,10 @@ def load(
         prefill_rows: rows of a prefill that run at a time; all of them where None.
         weights: `memory`, or `files`: of the engine numpy, large weights stay in their files until a kernel uses them.
         lanes: sequences that run together, each with a tap of its own (`parity.seam.Batched`); one where 1.
+        loop: `synchronous`, verb by verb, or `asynchronous`: rounds are sent ahead of what is read, and the device is a
+            `parity.seam.Looping`; see `parity.device.asynchronous`.
+        chunk: rounds that the asynchronous loop reads together, 1 where None; the synchronous loop's passes are as wide
+            as those of that loop, where it is given.
 
     Raises:
         UsageError: an option or a checkpoint that does not fit.
@@ -66,10 +74,14 @@ def load(
     machine = _machine(engine)
     if precision not in PRECISIONS:
         raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(PRECISIONS)}.")
-    for option, number in (("batch", batch), ("lanes", lanes), ("prefill_rows", prefill_rows or 1)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            counted = "rows" if option == "prefill_rows" else "sequences"
+    counts = ("sequences", batch), ("sequences", lanes), ("rows", prefill_rows), ("rounds", chunk)
+    for option, (counted, number) in zip(("batch", "lanes", "prefill_rows", "chunk"), counts, strict=True):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise UsageError(f"{option}: {number!r} is no number of {counted}, at least 1 is needed.")
+    if loop not in LOOPS:
+        raise UsageError(f"loop: {loop!r} is unknown; there are {', '.join(LOOPS)}.")
+    if loop == "asynchronous" and lanes > 1:
+        raise UsageError("loop=asynchronous goes with one sequence behind the seam, or with copies of it: batch.")
     if min(batch, lanes) > 1:
         raise UsageError("batch and lanes exclude each other: copies of one sequence, or sequences of their own.")
     from parity.device.assembly import assemble
@@ -81,7 +93,11 @@ def load(
         machine = with_lanes(machine, batch)
     pair = Path(target), Path(drafter)
     pipeline = assemble(*pair, k, precision, machine, max_positions, tp, moe, read, partial_kv, kv_cache)
-    pipeline.prefill_rows = prefill_rows
+    pipeline.prefill_rows, pipeline.chunk = prefill_rows, chunk
+    if loop == "asynchronous":
+        from parity.device.asynchronous import Asynchronous
+
+        return Asynchronous(pipeline, chunk or 1)
     if lanes == 1:
         return pipeline
     from parity.device.batch import Batch

@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from parity.device.drafter import Drafter
+from parity.device.drafter import Drafter, choose
+from parity.device.kernels import rows as kernel_rows
+from parity.device.kernels.round import Parts, PassRows, State, placed
+from parity.device.kernels.tap import untapped
+from parity.device.plan import Plan
 from parity.device.recorder import Recorder
 from parity.device.rows import Rows
+
+
+def chained(
+    x: Any, count: Any, state: State, parts: Parts, plan: Plan, extend: Callable[[PassRows, Any, Any], Any]
+) -> Any:
+    """The drafts of a chain, int32 [B, K], where no host takes part.
+
+    Args:
+        x: the residual stream of the committed rows' pass, of which the last of `count` [B] drafts.
+        extend: the stream of a pass over chain rows, of the stream before it and of its row that drafted, from 1 on.
+    """
+    one, behind = 0 * count + 1, state.cached + count
+    drafts = []
+    for step in range(plan.k):
+        if step:
+            rows = placed(drafts[-1], behind + (step - 1), one, state.live, plan.trash)
+            x, count = extend(rows, x, count), one
+        at = kernel_rows.window(x, count - 1, 1)
+        drafts.append(choose(at, parts.outer, plan.drafter.eps, untapped))
+    return np.concatenate(drafts, axis=1)
 
 
 class Chain(Drafter):

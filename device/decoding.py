@@ -28,16 +28,19 @@ class Generation:
     acceptance_lengths: list[int] = field(default_factory=list)
     accepted_drafts: list[int] = field(default_factory=list)
 
+    def take(self, drafts: np.ndarray, emitted: np.ndarray) -> None:
+        """Count a round in."""
+        # Emitted tokens are the agreeing drafts and one more, unless the cut took that one away.
+        agreed = np.append(drafts[: len(emitted)] == emitted[: len(drafts)], False)
+        self.tokens += emitted.tolist()
+        self.acceptance_lengths.append(len(emitted))
+        self.accepted_drafts.append(int(np.argmin(agreed)))
+
 
 def generate(pipeline: Pipeline, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap | None = None) -> Generation:
     """Prefill and rounds until an end token or the budget."""
     run = Generation([pipeline.prefill(prompt_ids, max_new_tokens, tap)])
     while not pipeline.finished:
         drafts = pipeline.draft(tap)
-        emitted = pipeline.commit(drafts, pipeline.verify(drafts, tap), tap)
-        # Emitted tokens are the agreeing drafts and one more, unless the cut took that one away.
-        agreed = np.append(drafts[: len(emitted)] == emitted[: len(drafts)], False)
-        run.tokens += emitted.tolist()
-        run.acceptance_lengths.append(len(emitted))
-        run.accepted_drafts.append(int(np.argmin(agreed)))
+        run.take(drafts, pipeline.commit(drafts, pipeline.verify(drafts, tap), tap))
     return run

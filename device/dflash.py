@@ -6,14 +6,35 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.drafter import Drafter
+from parity.device.drafter import Drafter, choose, plain_layers
 from parity.device.drafter_config import DFlashConfig
 from parity.device.engines import widest
+from parity.device.kernels import rows as kernel_rows
 from parity.device.kernels.drafter_layer import project, remember
+from parity.device.kernels.embed import embed
 from parity.device.kernels.norm import llama_norm
+from parity.device.kernels.round import Parts, State, followed, last, placed
 from parity.device.kernels.step import make_block_step
+from parity.device.kernels.tap import untapped
+from parity.device.plan import Plan
 from parity.device.recorder import Recorder
 from parity.device.rows import pad_rows
+
+
+def in_a_block(state: State, parts: Parts, plan: Plan) -> Any:
+    """A round's drafts, int32 [B, K], where no host takes part: `DFlash.draft` over rows that `state` decides."""
+    config, outer, tables = plan.drafter, parts.outer, parts.tables
+    context = llama_norm(project(state.taps, outer["fc"]), outer["hidden_norm"], config.eps)
+    rows = placed(0 * state.tokens, state.cached, state.count, state.live, plan.trash)
+    step = make_block_step(rows.positions, rows.slots, tables, plan.span)
+    for weights, caches in zip(parts.layers, parts.caches, strict=True):
+        remember(context, step, weights, caches, config)
+    one = 0 * state.count + 1
+    ids = followed(last(state.tokens, state.count), one, plan.k + 1, config.mask)
+    rows = placed(ids, state.cached + state.count, one * (plan.k + 1), state.live, plan.trash)
+    step = make_block_step(rows.positions, rows.slots, tables, plan.span)
+    x = plain_layers(embed(rows.ids, outer["embed"]), step, parts.layers, parts.caches, config, untapped)
+    return choose(kernel_rows.window(x, one, plan.k), outer, config.eps, untapped)
 
 
 class DFlash(Drafter):
@@ -24,6 +45,7 @@ class DFlash(Drafter):
 
     config: DFlashConfig
     family = "dflash"
+    on_device = staticmethod(in_a_block)
     make_step = staticmethod(make_block_step)
 
     def prefill(self, taps: Any, ids: np.ndarray, width: int, record: Recorder) -> None:

@@ -6,11 +6,31 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.chain import Chain
+from parity.device.chain import Chain, chained
+from parity.device.drafter import plain_layers
 from parity.device.drafter_config import DraftModelConfig
 from parity.device.engines import widest
+from parity.device.kernels.embed import embed
+from parity.device.kernels.round import Parts, PassRows, State, last, placed
+from parity.device.kernels.step import make_step
+from parity.device.kernels.tap import untapped
+from parity.device.plan import Plan
 from parity.device.recorder import Recorder
 from parity.device.rows import PROMPT_BUCKET, round_up
+
+
+def by_tokens(state: State, parts: Parts, plan: Plan) -> Any:
+    """A round's drafts, int32 [B, K], where no host takes part: `DraftModel.draft` over rows that `state` decides."""
+
+    def run(rows: PassRows, *_before: Any) -> Any:
+        step = make_step(rows.positions, rows.slots, parts.tables, plan.span)
+        x = embed(rows.ids, parts.outer["embed"])
+        return plain_layers(x, step, parts.layers, parts.caches, plan.drafter, untapped)
+
+    due = state.length + 1 - state.cached  # of all tokens those without a row
+    ids = np.where(due[:, None] == 1, last(state.tokens, state.count), last(state.tokens, state.count, 2))
+    first = placed(ids, state.cached, due, state.live, plan.trash)
+    return chained(run(first), due, state, parts, plan, run)
 
 
 class DraftModel(Chain):
@@ -22,6 +42,8 @@ class DraftModel(Chain):
     config: DraftModelConfig
     family = "draft-model"
     ahead = 0
+    on_device = staticmethod(by_tokens)
+    run_over = True
 
     def due(self, text: np.ndarray, emitted: np.ndarray) -> np.ndarray:
         """The tokens behind its cache's rows."""

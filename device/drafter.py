@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +19,11 @@ from parity.device.kernels.linear import linear
 from parity.device.kernels.norm import llama_norm
 from parity.device.kernels.pages import PageStep, summarise
 from parity.device.kernels.program import program
+from parity.device.kernels.round import Parts, State
 from parity.device.kernels.step import Step
 from parity.device.kernels.tap import Tap
 from parity.device.model import Model, Saved
+from parity.device.plan import Plan
 from parity.device.recorder import Recorder
 from parity.device.rows import Rows, pad_rows, refuse_outside
 from parity.device.weights import Weights
@@ -39,6 +42,10 @@ class Drafter(Model, ABC):
     state = ("caches", "summaries", "length")
     family: str
     ahead = 1
+    on_device: Callable[[State, Parts, Plan], Any] | None = None
+    """A round's drafts where no host takes part in it; None for a family that cannot."""
+    run_over = False
+    """Whether its rows of accepted drafts stay."""
     config: DrafterConfig
 
     def __init__(
@@ -170,10 +177,7 @@ class Drafter(Model, ABC):
 
     def run(self, rows: Rows, x: Any, tap: Tap) -> Any:
         """Every layer over rows [1, W, H]: the last residual stream."""
-        step = self.step(rows)
-        for layer, (weights, caches) in enumerate(zip(self.layers, self.layer_caches(), strict=True)):
-            x = plain_layer(x, step, weights, caches, self.config, tap.at(layer))
-        return x
+        return plain_layers(x, self.step(rows), self.layers, self.layer_caches(), self.config, tap)
 
     def shown_taps(self, taps: Any, first: int, count: int, width: int, record: Recorder) -> Any:
         """`count` rows of a target pass' taps from `first` on, padded to `width`, as the recorder wants them."""
@@ -192,17 +196,47 @@ class FusedDrafter(Drafter):
 
     def normed(self, taps: Any) -> Any:
         """Taps, or what stands for them, as `fc` takes them."""
-        return normed_taps(taps, self.outer["tap_norm"], self.config.eps) if "tap_norm" in self.outer else taps
+        return normed(taps, self.outer, self.config.eps)
 
     def run(self, rows: Rows, x: Any, tap: Tap) -> Any:
         """Every layer over rows of fused hidden [1, W, H]: the last residual stream."""
         step, embedded = self.step(rows), self.embedded(rows)
-        for layer, (weights, caches) in enumerate(zip(self.layers, self.layer_caches(), strict=True)):
-            if layer:
-                x = plain_layer(x, step, weights, caches, self.config, tap.at(layer))
-            else:
-                x = midlayer(embedded, x, step, weights, caches, self.config, tap.at(layer))
-        return x
+        return fused_layers(embedded, x, step, self.layers, self.layer_caches(), self.config, tap)
+
+
+def plain_layers(
+    x: Any,
+    step: Step,
+    layers: Sequence[dict[str, Any]],
+    caches: Sequence[tuple[Any, ...]],
+    config: DrafterConfig,
+    tap: Tap,
+    first: int = 0,
+) -> Any:
+    """Llama layers from number `first` on over x [B, W, H]: the residual stream that leaves the last."""
+    for layer, (weights, held) in enumerate(zip(layers, caches, strict=True)):
+        if layer >= first:
+            x = plain_layer(x, step, weights, held, config, tap.at(layer))
+    return x
+
+
+def fused_layers(
+    embedded: Any,
+    x: Any,
+    step: Step,
+    layers: Sequence[dict[str, Any]],
+    caches: Sequence[tuple[Any, ...]],
+    config: FusedConfig,
+    tap: Tap,
+) -> Any:
+    """The same behind a first layer that joins embeddings and fused hidden, each [B, W, H]."""
+    x = midlayer(embedded, x, step, layers[0], caches[0], config, tap.at(0))
+    return plain_layers(x, step, layers, caches, config, tap, first=1)
+
+
+def normed(taps: Any, outer: dict[str, Any], eps: float) -> Any:
+    """Taps [B, W, T * H of the target] as `fc` takes them: over their root mean square where a drafter norms them."""
+    return normed_taps(taps, outer["tap_norm"], eps) if "tap_norm" in outer else taps
 
 
 @program

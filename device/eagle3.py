@@ -6,14 +6,41 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.chain import Chain
-from parity.device.drafter import FusedDrafter
+from parity.device.chain import Chain, chained
+from parity.device.drafter import FusedDrafter, choose, fused_layers, normed
 from parity.device.drafter_config import Eagle3Config
 from parity.device.engines import widest
 from parity.device.kernels import rows as kernel_rows
 from parity.device.kernels.drafter_layer import project
+from parity.device.kernels.embed import embed
 from parity.device.kernels.norm import llama_norm
+from parity.device.kernels.round import Parts, PassRows, State, placed
+from parity.device.kernels.step import make_step
+from parity.device.kernels.tap import untapped
+from parity.device.plan import Plan
 from parity.device.recorder import Recorder
+
+
+def recycling(state: State, parts: Parts, plan: Plan) -> Any:
+    """A round's drafts, int32 [B, K], where no host takes part: `Eagle3.draft` over rows that `state` decides."""
+    config, outer, live = plan.drafter, parts.outer, state.live
+
+    def run(rows: PassRows, hidden: Any) -> Any:
+        step = make_step(rows.positions, rows.slots, parts.tables, plan.span)
+        return fused_layers(embed(rows.ids, outer["embed"]), hidden, step, parts.layers, parts.caches, config, untapped)
+
+    def extend(rows: PassRows, x: Any, row: Any) -> Any:
+        return run(rows, recycled(x, row, outer, config))
+
+    first = placed(state.tokens, state.cached, state.count, live, plan.trash)
+    x = run(first, project(normed(state.taps, outer, config.eps), outer["fc"]))
+    return chained(x, state.count, state, parts, plan, extend)
+
+
+def recycled(x: Any, row: Any, outer: dict[str, Any], config: Eagle3Config) -> Any:
+    """What the next chain row takes for a hidden [B, 1, H]: the stream of the last of `row` [B] rows, normed or not."""
+    last = kernel_rows.window(x, row - 1, 1)
+    return llama_norm(last, outer["norm"], config.eps) if config.norm_output else last
 
 
 class Eagle3(Chain, FusedDrafter):
@@ -24,6 +51,7 @@ class Eagle3(Chain, FusedDrafter):
 
     config: Eagle3Config
     family = "eagle-3"
+    on_device = staticmethod(recycling)
 
     def forward(self, taps: Any, first: int, committed: np.ndarray, chained: int, width: int, record: Recorder) -> Any:
         """Committed rows with their true taps."""
@@ -36,9 +64,8 @@ class Eagle3(Chain, FusedDrafter):
         return self._pass(draft, self.recycled(x, row), done, total, record)
 
     def recycled(self, x: Any, row: int) -> Any:
-        """What the next chain row takes for a hidden [1, 1, H]: the stream of the last of `row` rows, normed or not."""
-        last = kernel_rows.window(x, self.engine.array(np.array([row - 1])), 1)
-        return llama_norm(last, self.outer["norm"], self.config.eps) if self.config.norm_output else last
+        """See `recycled`."""
+        return recycled(x, self.engine.array(np.array([row])), self.outer, self.config)
 
     def _pass(self, ids: np.ndarray, hidden: Any, done: int, total: int, record: Recorder) -> Any:
         rows, record = self.placed(ids, hidden.shape[1], done, total, record)

@@ -12,6 +12,7 @@ from parity.device.config import Attention
 from parity.device.engines import AnyEngine, from_hosts, to_hosts, widest
 from parity.device.kernels import cache, quantised
 from parity.device.kernels.rope import tables
+from parity.device.kernels.round import Parts
 from parity.device.kernels.step import Step, make_step
 from parity.device.recorder import Recorder
 from parity.device.rope_config import RopeConfig
@@ -44,6 +45,8 @@ class Model:
     state: tuple[str, ...] = ("caches", "length")
     """What a verb that raises puts back."""
     span_bucket = SPAN_BUCKET
+    reach = 0
+    """Rows that a pass sees at the least, as masks go: the more, the wider the arrays of its attention."""
     make_step = staticmethod(make_step)
 
     def __init__(
@@ -143,11 +146,20 @@ class Model:
 
     def step(self, rows: Rows) -> Step:
         """Masks, rotations and slots of this pass."""
-        span = widest(self.engine, min(self.positions, round_up(int(rows.positions.max()) + 1, self.span_bucket)))
+        span = widest(self.engine, self.span(max(int(rows.positions.max()) + 1, self.reach)))
         refuse_outside(self.side, "position", rows.positions, self.positions)
         refuse_outside(self.side, "slot", rows.slots, self.trash + 1)
         array = self.engine.array
         return self.make_step(array(rows.positions), array(rows.slots), self.tables, span, self.windows)
+
+    def span(self, rows: int) -> int:
+        """Cache rows that a pass sees which needs so many: a static size, of which there are few."""
+        return min(self.positions, round_up(rows, self.span_bucket))
+
+    @property
+    def parts(self) -> Parts:
+        """Its arrays, for a program that runs all of it."""
+        return Parts(self.outer, self.layers, self.caches, self.tables)
 
     def _place(self, name: str, value: np.ndarray) -> Any:
         parts = self.sharding.weight(self.side, name, value) if self.sharding else None

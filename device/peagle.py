@@ -6,11 +6,30 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.drafter import FusedDrafter
+from parity.device.drafter import FusedDrafter, choose, fused_layers, normed
 from parity.device.drafter_config import PEagleConfig
 from parity.device.engines import widest
+from parity.device.kernels import rows as kernel_rows
 from parity.device.kernels.drafter_layer import fuse
+from parity.device.kernels.embed import embed
+from parity.device.kernels.round import Parts, State, followed, placed
+from parity.device.kernels.step import make_step
+from parity.device.kernels.tap import untapped
+from parity.device.plan import Plan
 from parity.device.recorder import Recorder
+
+
+def parallel(state: State, parts: Parts, plan: Plan) -> Any:
+    """A round's drafts, int32 [B, K], where no host takes part: `PEagle.draft` over rows that `state` decides."""
+    config, outer, masked = plan.drafter, parts.outer, plan.k - 1
+    width = plan.k + 1 + masked
+    ids = followed(state.tokens, state.count, width, config.placeholder)
+    rows = placed(ids, state.cached, state.count + masked, state.live, plan.trash)
+    taps = kernel_rows.window(state.taps, 0 * state.count, width)
+    hidden = fuse(normed(taps, outer, config.eps), normed(outer["mask_hidden"], outer, config.eps), state.count, outer["fc"])
+    step = make_step(rows.positions, rows.slots, parts.tables, plan.span)
+    x = fused_layers(embed(rows.ids, outer["embed"]), hidden, step, parts.layers, parts.caches, config, untapped)
+    return choose(kernel_rows.window(x, state.count - 1, plan.k), outer, config.eps, untapped)
 
 
 class PEagle(FusedDrafter):
@@ -18,6 +37,7 @@ class PEagle(FusedDrafter):
 
     config: PEagleConfig
     family = "p-eagle"
+    on_device = staticmethod(parallel)
 
     def prefill(self, taps: Any, ids: np.ndarray, width: int, record: Recorder) -> None:
         """No masked rows."""
@@ -52,3 +72,4 @@ class PEagle(FusedDrafter):
         ids = np.concatenate([ids, np.full(others, self.config.placeholder)])
         positions = self.length + np.arange(len(ids))
         return ids, positions, positions.copy()
+

@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import cache
+from functools import cache, reduce
 from importlib.metadata import version
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from parity.device.ahead import Standing, rounds_ahead
 from parity.device.config import MOE
 from parity.device.constants import constants
 from parity.device.decoding import Generation, generate
@@ -40,6 +42,9 @@ class Pipeline:
     make_sampler: type[Sampler] = Sampler
     prefill_rows: int | None = None
     """Rows of a prefill that run at a time; all of them where None."""
+    chunk: int | None = None
+    """Passes are as wide as those of the asynchronous loop that reads so many rounds together; no wider than they have to
+    be where None. What differs is the order of sums over keys."""
 
     def __init__(
         self,
@@ -58,6 +63,8 @@ class Pipeline:
         self._taps: tuple[Any, int] = (None, 0)  # of the committed rows' target pass, and the row of the first one
         self._verified: tuple[Any] | None = None  # taps of this round's verify, committed or not
         self._left = 0
+        self._began = Standing((0,), (0,))  # behind the prefill
+        self._came: list[int] = []  # tokens of each round since then
         self._drafted: np.ndarray | None = None  # in this round
         self.sampler: Sampler | None = None
         self._saved: dict[str, Any] = {}  # sequences that were taken off, by name
@@ -95,6 +102,26 @@ class Pipeline:
             varies_k=True,
             samples=True,
         )
+
+    @property
+    def left(self) -> int:
+        """Tokens that may still come out."""
+        return 0 if self.finished else self._left
+
+    @property
+    def last(self) -> int:
+        """The last token that came out."""
+        return int(self._emitted[-1])
+
+    @property
+    def taps(self) -> tuple[Any, int]:
+        """Of the committed rows' target pass, and the row of the first one."""
+        return self._taps
+
+    @property
+    def ends(self) -> Any:
+        """The end tokens, int32 [n]."""
+        return self._ends
 
     @property
     def finished(self) -> bool:
@@ -170,6 +197,7 @@ class Pipeline:
         self._refuse_skipped(len(committed))
         if self.sampler is not None:
             self._begin(self.sampler.proposed.round)
+        self._widen(self.k)
         self._drafted = self.drafter.draft(*self._taps, committed, k, Recorder(tap, self._engine))
         return self._drafted.copy()
 
@@ -217,6 +245,10 @@ class Pipeline:
         self.target.poison(value)
         self.drafter.poison(value)
 
+    def show_caches(self, tap: Tap) -> None:
+        """Hand every cache's committed rows over, and the lengths."""
+        self._record_caches(Recorder(tap, self._engine))
+
     def generate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap | None = None) -> Generation:
         """Prefill and rounds until an end token or the budget."""
         return generate(self, prompt_ids, max_new_tokens, tap)
@@ -225,15 +257,22 @@ class Pipeline:
         """Greedy decoding by the target alone, one row a step; no stage is shown."""
         if self.sampler is not None:
             raise UsageError("plain decoding is greedy, and this pipeline samples.")
-        unwatched, prompt = Recorder(None, self._engine), self._admit(prompt_ids, max_new_tokens)
-        self.target.clear()
-        tokens = [self._start(prompt, max_new_tokens, unwatched)]
+        unwatched = Recorder(None, self._engine)
+        tokens = [self.begin_plain(prompt_ids, max_new_tokens)]
         while not self.finished:
+            self._widen(0)
             self._emitted, _ = self._target_pass(self._emitted[-1:], 1, "verify", unwatched)
             self.target.length += 1
             self._left -= 1
-            tokens.append(int(self._emitted[-1]))
+            self._came.append(1)
+            tokens.append(self.last)
         return tokens
+
+    def begin_plain(self, prompt_ids: Sequence[int], max_new_tokens: int) -> int:
+        """The prefill of plain decoding: the target alone; the first token."""
+        prompt = self._admit(prompt_ids, max_new_tokens)
+        self.target.clear()
+        return self._start(prompt, max_new_tokens, Recorder(None, self._engine))
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -264,6 +303,7 @@ class Pipeline:
         self._emitted = record.exact("accept", "emitted", verified[:length])
         self._text = np.concatenate([self._text, self._emitted])
         self._left -= length
+        self._came.append(length)
         self._taps, self._verified = (*(self._verified or (None,)), 0), None
         self.target.rollback(before + length)
         drafted, cached = self._drafted, self.drafter.length
@@ -281,6 +321,8 @@ class Pipeline:
         """The target over the prompt behind its cache, in passes of `prefill_rows`; `behind` takes each pass' row and
         taps."""
         most, cached = self.prefill_rows or len(prompt), self.target.length
+        self.target.reach = self.drafter.reach = 0
+        self._began, self._came = Standing((len(prompt),), (budget - 1,)), []
         for start in range(cached, len(prompt), most):
             ids = prompt[start : start + most]
             part = record.part(start - cached, len(ids), len(prompt) - cached)
@@ -307,6 +349,18 @@ class Pipeline:
         rows = pad_rows(ids, positions, positions, widest(self._engine, width), self.target.trash)
         x, taps = self.target.forward(rows, self.drafter.config.taps, record)
         return self.target.choose(x, rows, group, record), taps
+
+    def _widen(self, k: int) -> None:
+        """Passes of this round are as wide as in a loop that knows the length as it was some rounds ago."""
+        if self.chunk is None:
+            return
+        came = iter(self._came)
+
+        def read(standing: Standing, rounds: int) -> Standing:
+            return reduce(lambda at, count: at.behind([count], [False]), islice(came, rounds), standing)
+
+        ahead = rounds_ahead(self._began, k, self.chunk, read)
+        self.target.reach = self.drafter.reach = next(islice(ahead, len(self._came), None), 0)
 
     def _begin(self, round_: int) -> None:
         """Nothing is drafted in this round yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from parity.device.kernels.head import greedy
 from parity.device.kernels.linear import linear
 from parity.device.kernels.norm import gpt_oss_norm
 from parity.device.kernels.program import program
+from parity.device.kernels.step import Step
 from parity.device.kernels.tap import Tap
 from parity.device.kernels.target_layer import target_layer
 from parity.device.model import Model
@@ -47,15 +49,13 @@ class Target(Model):
             the last residual stream [1, W, H] and the taps [1, W, T * H].
         """
         step, tap = self.step(rows), record.bind("target", rows.count)
-        streams = [tap("embed", embed(self.engine.array(rows.ids), self.outer["embed"]))]
-        for layer, weights in enumerate(self.layers):
-            window, caches = self.windows[layer], self.caches[layer]
-            streams.append(target_layer(streams[-1], step, weights, caches, self.config, window, tap.at(layer)))
+        x = tap("embed", embed(self.engine.array(rows.ids), self.outer["embed"]))
+        streams = residual_streams(x, step, self.layers, self.caches, self.config, self.windows, tap)
         return streams[-1], self.join(streams, taps) if taps else None
 
     def join(self, streams: list[Any], taps: tuple[int, ...]) -> Any:
         """The taps side by side [1, W, T * H]; `streams[k]` is in_of[k]."""
-        return np.concatenate([streams[number] for number in taps], axis=-1)
+        return joined(streams, taps)
 
     def choose(self, x: Any, rows: Rows, group: str, record: Recorder) -> np.ndarray:
         """Final norm, logits and ids of every logical row, int64 [S]; `group` names the stages.
@@ -69,6 +69,27 @@ class Target(Model):
             logits = scores(x, self.outer, self.config.eps, group, tap)
             ids = self.sampler.verify(logits, rows) if group == "verify" else self.sampler.first(logits, rows)
         return record.ids(group, "tokens", ids, rows.count)
+
+
+def residual_streams(
+    x: Any,
+    step: Step,
+    layers: Sequence[dict[str, Any]],
+    caches: Sequence[tuple[Any, Any]],
+    config: TargetConfig,
+    windows: Sequence[int | None],
+    tap: Tap,
+) -> list[Any]:
+    """Every layer over embeddings x [B, W, H]: the residual stream in front of the first and behind each of them."""
+    streams = [x]
+    for layer, (weights, held, window) in enumerate(zip(layers, caches, windows, strict=True)):
+        streams.append(target_layer(streams[-1], step, weights, held, config, window, tap.at(layer)))
+    return streams
+
+
+def joined(streams: Sequence[Any], taps: Sequence[int]) -> Any:
+    """Taps side by side [B, W, T * H]; `streams[k]` is in_of[k]."""
+    return np.concatenate([streams[number] for number in taps], axis=-1)
 
 
 @program

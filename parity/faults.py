@@ -76,6 +76,7 @@ class PlantableFault(Protocol):
     drafters: tuple[str, ...]
     partial_kv: str
     kv_cache: str
+    loop: str
     plant: Callable[[Device], None]
 
 
@@ -187,9 +188,9 @@ def choose_faults(
 
 def run_faults(request: FaultRunRequest, faults: Sequence[PlantableFault]) -> Iterator[FaultOutcome]:
     """Plant each fault in a device of its own, and judge it."""
-    clean: dict[tuple[str, int, int], list[tuple[int, ...]]] = {}
+    clean: dict[tuple[str, int, int, str], list[tuple[int, ...]]] = {}
     for fault in faults:
-        kind = fault.precision, fault.tp, fault.lanes
+        kind = fault.precision, fault.tp, fault.lanes, fault.loop
         if kind not in clean:
             clean[kind] = _emitted(request, _clean(request, fault)(precision=fault.precision))
         yield judge_fault(request, fault, clean[kind])
@@ -213,13 +214,14 @@ def judge_fault(request: FaultRunRequest, fault: PlantableFault, clean: list[tup
 
 
 def _clean(request: FaultRunRequest, fault: PlantableFault) -> Callable[..., Device]:
-    """Makes the device that a fault is planted in; one without ranks or lanes need not know the options.
+    """Makes the device that a fault is planted in; one without ranks, lanes or a second loop need not know the options.
 
     A device that is named with more ranks than the fault needs keeps them.
     """
     named = options_of(request.device_name).get("tp", "")
     ranks = max(fault.tp, int(named) if named.isdecimal() else 1)
-    options = {name: number for name, number in (("tp", ranks), ("lanes", fault.lanes)) if number > 1}
+    options: dict[str, Any] = {name: many for name, many in (("tp", ranks), ("lanes", fault.lanes)) if many > 1}
+    options |= {"loop": fault.loop} if fault.loop else {}
     return partial(request.build, **options)
 
 

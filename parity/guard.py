@@ -25,6 +25,7 @@ from parity.seam import (
     Continuing,
     Description,
     Device,
+    Inspectable,
     Looping,
     OnRound,
     PlainDecoding,
@@ -277,6 +278,14 @@ class PoisonableGuarded(Guarded):
         self._ask("poison", value)
 
 
+class InspectableGuarded(Guarded):
+    """One whose caches can be looked at."""
+
+    def show_caches(self, tap: Tap) -> None:
+        """See `Inspectable.show_caches`."""
+        self._ask("show_caches", tap)
+
+
 class LoopingGuarded(Guarded):
     """One whose host loop is one piece: it has no verbs to call."""
 
@@ -300,6 +309,7 @@ def guard(device: Device, name: str) -> Guarded:
         (Saving, SavingGuarded),
         (Poisonable, PoisonableGuarded),
         (PlainDecoding, PlainGuarded),
+        (Inspectable, InspectableGuarded),
     )
     offered = tuple(kind for offers, kind in kinds if isinstance(device, offers))
     guarded: Guarded = combined(offered or (Guarded,))(device, name)

@@ -64,6 +64,7 @@ def cells(fault: PlantableFault) -> tuple[str, ...]:
     where += f" (TP {fault.tp})" if fault.tp > 1 else ""
     where += f" (partial KV {fault.partial_kv})" if fault.partial_kv else ""
     where += f" ({fault.kv_cache})" if fault.kv_cache else ""
+    where += f" ({fault.loop} loop)" if fault.loop else ""
     text = "same" if fault.same_text else "may change"
     drafters = fault.drafters[0] if len(fault.drafters) == 1 else "either"
     return fault.id, fault.what, where, fault.gate or "none yet", fault.precision, text, drafters, fault.seen

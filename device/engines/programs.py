@@ -10,6 +10,7 @@ from operator import itemgetter
 from time import perf_counter
 from types import FunctionType, ModuleType
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -18,6 +19,7 @@ from jax.extend.core import jaxpr_as_fun
 from parity.device.engines.numpy_engine import Array
 from parity.device.engines.ranks import Ranks
 from parity.device.kernels.pages import PageStep
+from parity.device.kernels.round import Parts, State
 from parity.device.kernels.step import Step
 
 ARRAYS: tuple[type[Any], ...] = (Array, Ranks)
@@ -44,7 +46,10 @@ class Kind(Protocol):
         ...
 
 
-_FOLLOWED = ("parity.device.kernels.", "parity.device.model", "parity.device.target", "parity.device.drafter")
+_FOLLOWED = (
+    "parity.device.kernels.",
+    *(f"parity.device.{one}" for one in ("model", "target", "drafter", "rounds", "peagle", "eagle3", "draft_model", "dflash")),
+)
 """Modules in which a kernel finds the functions it calls."""
 
 
@@ -59,6 +64,8 @@ def _step(static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Step:
 
 jax.tree_util.register_pytree_node(Step, _flat_step, _step)
 jax.tree_util.register_dataclass(PageStep, ["positions", "own", "touched"], [])
+jax.tree_util.register_dataclass(State, ["tokens", "count", "length", "cached", "left", "taps"], [])
+jax.tree_util.register_dataclass(Parts, ["outer", "layers", "caches", "tables"], [])
 
 
 @dataclass(frozen=True)
@@ -117,26 +124,55 @@ class Programs:
         """
         if self._interpreting:
             return kernel(*arguments)
-        leaves, form = jax.tree.flatten(arguments)
+        leaves, form, signature = _flat(arguments)
         arrays = [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
         values = [one.held for one in arrays]
         if any(isinstance(value, jax.core.Tracer) for value in values):
             return kernel(*arguments)
-        key = kernel, _version(), form, tuple(map(_signature, leaves)), kind.mesh
+        key = kernel, _version(), form, signature, kind.mesh
         if key not in self.used and key not in _COMPILED:
-            return self._first(key, kind, leaves, arrays, values)
+            return self._first(key, kind, arguments)
         if key not in self.used:
             self.used[key] = _COMPILED[key]
         return self.used[key].call(kind, arrays, values)
 
-    def _first(self, key: tuple[Any, ...], kind: Kind, leaves: list[Any], arrays: list[Any], values: list[Any]) -> Any:
-        start = perf_counter()
-        kernel, _, form, _, _ = key
+    def _first(self, key: tuple[Any, ...], kind: Kind, arguments: tuple[Any, ...]) -> Any:
+        start, kernel = perf_counter(), key[0]
+        leaves, form = jax.tree.flatten(arguments)
+        arrays = [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
+        values = [one.held for one in arrays]
         _COMPILED[key] = self.used[key] = _compile(kind, kernel, form, leaves, values)
         result = jax.block_until_ready(self.used[key].call(kind, arrays, values))
         self.compiled += 1
         self.seconds += perf_counter() - start
         return result
+
+
+_SEEN: WeakKeyDictionary[Parts, tuple[list[Any], int]] = WeakKeyDictionary()
+_NUMBERS: dict[Any, int] = {}
+"""Of the signatures of `Parts`."""
+
+
+def _flat(arguments: tuple[Any, ...]) -> tuple[list[Any], Any, tuple[Any, ...]]:
+    """All leaves, the form of the arguments around `Parts`, and what a program of them is compiled for.
+
+    A model's hundreds of arrays are taken apart once for each `Parts`.
+    """
+    outer, form = jax.tree.flatten(arguments, is_leaf=lambda one: type(one) is Parts)
+    leaves: list[Any] = []
+    signature: list[Any] = []
+    for one in outer:
+        if type(one) is not Parts:
+            leaves.append(one)
+            signature.append(_signature(one))
+            continue
+        if one not in _SEEN:
+            held, inner = jax.tree.flatten(one)
+            signed = inner, tuple(map(_signature, held))
+            _SEEN[one] = held, _NUMBERS.setdefault(signed, len(_NUMBERS))
+        leaves += _SEEN[one][0]
+        signature.append(_SEEN[one][1])
+    return leaves, form, tuple(signature)
 
 
 def _signature(leaf: Any) -> tuple[Any, ...]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from parity.device.asynchronous import Asynchronous
 from parity.device.batch import Batch
 from parity.device.faults import (
     accepting,
+    ahead,
     attention,
     batch,
     block,
@@ -85,6 +87,7 @@ _FAMILIES = (
     lifecycle.fault,
     sampling.fault,
     sampling_lanes.fault,
+    ahead.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 
@@ -116,7 +119,7 @@ def planted(name: str) -> Fault:
     return held_to(CATALOGUE[id], where) if joint else CATALOGUE[id]
 
 
-def only(*arguments: Any, fault: str, where: str, **options: Any) -> Pipeline | Batch:
+def only(*arguments: Any, fault: str, where: str, **options: Any) -> Pipeline | Batch | Asynchronous:
     """Loads a pair of checkpoints with a fault under a condition; takes what `parity.device.load` takes.
 
     Args:
@@ -126,7 +129,7 @@ def only(*arguments: Any, fault: str, where: str, **options: Any) -> Pipeline | 
     return planted(f"{fault}{JOINT}{where}").factory(*arguments, **options)
 
 
-def __getattr__(name: str) -> Callable[..., Pipeline | Batch]:
+def __getattr__(name: str) -> Callable[..., Pipeline | Batch | Asynchronous]:
     found = CATALOGUE.get(name.replace("_", "-"))
     if found is None:
         raise AttributeError(f"no planted fault {name}; `parity faults list` names them")

@@ -38,12 +38,13 @@ def only(fault: Fault, where: str) -> Fault:
     """The same fault, right wherever the condition does not hold.
 
     Raises:
-        UsageError: the condition cannot be read, or the fault sits in several ranks, lanes or pages.
+        UsageError: the condition cannot be read, or the fault sits in several ranks, lanes, pages or rounds in flight.
     """
     condition = Condition.of(where)
-    if fault.lanes > 1 or fault.tp > 1 or fault.partial_kv or fault.kv_cache:
+    if fault.lanes > 1 or fault.tp > 1 or fault.partial_kv or fault.kv_cache or fault.loop:
         raise UsageError(
-            f"{fault.id}: a fault of ranks, lanes, partial KV or quantised caches cannot be held to a condition."
+            f"{fault.id}: a fault of ranks, lanes, partial KV, quantised caches or a loop in one piece cannot be held to "
+            "a condition."
         )
 
     def plant(pipeline: Any) -> None:
@@ -266,7 +267,7 @@ WHERES = (
 def fits(fault: Fault, where: str) -> bool:
     """Whether a fault that a comparison shows can be held to this condition, and is another one then."""
     condition = Condition.of(where)
-    whole = not fault.partial_kv and not fault.kv_cache
+    whole = not fault.partial_kv and not fault.kv_cache and not fault.loop
     alone = fault.lanes == fault.tp == 1 and whole and "p-eagle" in fault.drafters
     if not alone or fault.gate != "stages" or not fault.stage.startswith(("target.", "drafter.")):
         return False

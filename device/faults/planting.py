@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parity import device
+from parity.device.asynchronous import Asynchronous
 from parity.device.batch import Batch
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
@@ -20,6 +21,8 @@ from parity.errors import UsageError
 
 VERBS = {"prefill": 2, "draft": 0, "verify": 1, "commit": 2, "decode_plain": 2}
 """The verbs of a pipeline, and how many arguments each takes before the tap."""
+LOOP = ("speculate", "generate_together", "decode_plain")
+"""What runs the rounds of an asynchronous loop."""
 
 
 PARALLEL, CHAIN, ALONE, LOOKUP = ("p-eagle",), ("eagle-3",), ("draft-model",), ("n-gram",)
@@ -53,7 +56,8 @@ class Fault:
         kv_cache: the formats of the caches where it is planted, `parity.kv_cache`; empty for the dtype of the pass.
         batched: it sits in what lanes have in common, and is planted in the whole batch.
         compiled: it is the same at every call, so that an engine's programs may hold it.
-        plant: puts it into a pipeline, or a batch.
+        loop: the loop that it is planted in, where that is not the synchronous one; a device with another is left as it is.
+        plant: puts it into a pipeline, a batch or a loop.
     """
 
     id: str
@@ -75,19 +79,20 @@ class Fault:
     kv_cache: str
     batched: bool
     compiled: bool
+    loop: str
     plant: Callable[[Any], None]
 
     @property
-    def factory(self) -> Callable[..., Pipeline | Batch]:
+    def factory(self) -> Callable[..., Pipeline | Batch | Asynchronous]:
         """Loads a pair of checkpoints with this defect; takes what `parity.device.load` takes."""
 
         @wraps(device.load)
-        def load(*arguments: Any, **options: Any) -> Pipeline | Batch:
+        def load(*arguments: Any, **options: Any) -> Pipeline | Batch | Asynchronous:
             own: dict[str, Any] = {"tp": self.tp, "lanes": self.lanes}
             own |= {"partial_kv": self.partial_kv, "kv_cache": self.kv_cache}
+            own |= {"loop": self.loop} if self.loop else {}
             loaded = device.load(*arguments, **own | options)
-            lanes = loaded.lanes if isinstance(loaded, Batch) else [loaded]
-            family = lanes[0].drafter.family
+            family = _pipelines(loaded)[0].drafter.family
             if family not in self.drafters:
                 families = " and ".join(self.drafters)
                 raise UsageError(f"{self.id} is a fault of {families} drafters, this one is {family}.")
@@ -120,12 +125,13 @@ class Family:
             kv_cache="",
             batched=False,
             compiled=False,
+            loop="",
         )
         details = defaults | self.common | details
         details = {"chained_round": details["round"]} | details
 
         def enter(plant: Callable[[Any], None]) -> Callable[[Any], None]:
-            put = in_each(plant, details["batched"], details["compiled"])
+            put = in_each(plant, details["batched"], details["compiled"], details["loop"])
             fault = Fault(id=id, family=self.name, what=what, stage=stage, plant=put, **details)
             self.faults.append(fault)
             return plant
@@ -134,9 +140,9 @@ class Family:
 
 
 def in_each(
-    plant: Callable[[Any], None], batched: bool = False, compiled: bool = False
-) -> Callable[[Pipeline | Batch], None]:
-    """The same in every lane of a batch, or once in the whole where it is `batched`.
+    plant: Callable[[Any], None], batched: bool = False, compiled: bool = False, loop: str = ""
+) -> Callable[[Pipeline | Batch | Asynchronous], None]:
+    """The same in every lane of a batch, or once in the whole where it is `batched`; a fault of another `loop` nowhere.
 
     The device runs its kernels operation by operation from then on: a defect may look at values on the host, or
     remember them from call to call, and a compiled program does that once, while it is traced. One that may be
@@ -144,15 +150,24 @@ def in_each(
     """
 
     @wraps(plant)
-    def run(planted: Pipeline | Batch) -> None:
-        lanes = planted.lanes if isinstance(planted, Batch) else [planted]
+    def run(planted: Pipeline | Batch | Asynchronous) -> None:
+        if loop and not isinstance(planted, Asynchronous):
+            return
+        lanes = _pipelines(planted)
         engine = lanes[0].engine
         if not (compiled and getattr(engine, "own_programs", False)):
             getattr(engine, "interpret", lambda: None)()
-        for one in [planted] if batched else lanes:
+        for one in [planted] if batched or loop else lanes:
             plant(one)
 
     return run
+
+
+def _pipelines(loaded: Pipeline | Batch | Asynchronous) -> Sequence[Pipeline]:
+    """The pipelines that hold its sequences."""
+    if isinstance(loaded, Batch):
+        return loaded.lanes
+    return [loaded.pipeline if isinstance(loaded, Asynchronous) else loaded]
 
 
 def edit(model: Model, names: str, change: Callable[[np.ndarray], np.ndarray], layers: Iterable[int] = ()) -> None:
@@ -169,8 +184,9 @@ def every(model: Model) -> range:
     return range(len(model.layers))
 
 
-def during(pipeline: Pipeline, place: str, make: Callable[[Any], Any]) -> None:
-    """`make(clean)` stands for the kernel at `module:name` while a verb of this pipeline runs, and for no other device.
+def during(pipeline: Pipeline | Asynchronous, place: str, make: Callable[[Any], Any]) -> None:
+    """`make(clean)` stands for the kernel at `module:name` while a verb of this pipeline, or its loop, runs, and for no
+    other device.
 
     The name is that of the module that calls the kernel, so that target and drafter can differ.
     """
@@ -179,7 +195,7 @@ def during(pipeline: Pipeline, place: str, make: Callable[[Any], Any]) -> None:
     if not hasattr(module, name):
         raise LookupError(f"{place}: no kernel is called by that name there")
     stand_in = _StandIn(module, name, make, _planted_in(pipeline))
-    for verb in VERBS:
+    for verb in LOOP if isinstance(pipeline, Asynchronous) else VERBS:
         setattr(pipeline, verb, _within(getattr(pipeline, verb), stand_in))
 
 
@@ -192,7 +208,7 @@ def _within(verb: Callable[..., Any], stand_in: _StandIn) -> Callable[..., Any]:
     return run
 
 
-def _planted_in(pipeline: Pipeline) -> int:
+def _planted_in(pipeline: Pipeline | Asynchronous) -> int:
     """How many kernels were replaced in this pipeline before: the same number in every lane of a batch."""
     count: int = getattr(pipeline, "kernels_replaced", 0)
     vars(pipeline)["kernels_replaced"] = count + 1

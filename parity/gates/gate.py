@@ -28,6 +28,7 @@ GATES = {
     "rollback": "caches after every accept and reject: lengths, contents, dead rows, errors in mid-round",
     "batch": "a sequence in a batch is what it is alone: in any lane, beside anybody, whoever joins or leaves",
     "lifecycle": "continuing from a cache equals starting fresh: prefix hits, resumed, aborted, restored, in chunks",
+    "loops": "the asynchronous loop emits, round by round, what the synchronous one does, and leaves the same caches",
     "boundary": "the end of the caches: what just fits runs, what does not is refused or decoded plainly",
     "positions": "q and k after RoPE at every position up to 131,071, against float64; unknown schedules are errors",
     "sampling": "speculative sampling draws from the target's own distribution, by the accept rule it names",

@@ -197,6 +197,14 @@ class IsolatedPoisonableDevice(IsolatedDevice):
         self._verb("poison", [float(value)], None)
 
 
+class IsolatedInspectableDevice(IsolatedDevice):
+    """One whose caches can be looked at."""
+
+    def show_caches(self, tap: Tap) -> None:
+        """See `Inspectable.show_caches`."""
+        self._verb("show_caches", [], tap)
+
+
 class IsolatedLoopingDevice(IsolatedDevice):
     """One whose host loop is one piece."""
 
@@ -214,6 +222,7 @@ KINDS: dict[str, type[IsolatedDevice]] = {
     "saves": IsolatedSavingDevice,
     "poisons": IsolatedPoisonableDevice,
     "decodes": IsolatedPlainDevice,
+    "inspects": IsolatedInspectableDevice,
 }
 """By what a device says that it offers."""
 

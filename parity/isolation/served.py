@@ -23,6 +23,7 @@ from parity.seam import (
     Batched,
     Continuing,
     Device,
+    Inspectable,
     Looping,
     PlainDecoding,
     Poisonable,
@@ -136,6 +137,7 @@ class DeviceServer:
             "saves": Saving,
             "poisons": Poisonable,
             "decodes": PlainDecoding,
+            "inspects": Inspectable,
         }
         return [name for name, kind in kinds.items() if isinstance(self.devices[number], kind)]
 

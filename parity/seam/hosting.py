@@ -151,3 +151,12 @@ class Poisonable(Protocol):
         Called between rounds only: after `prefill` or `commit`.
         """
         ...
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """A device whose caches can be looked at between two calls of verbs or loops, whatever it shows during them."""
+
+    def show_caches(self, tap: Tap) -> None:
+        """Hand every `kv.*` stage of the sequence over as it is now: committed rows, and the lengths."""
+        ...
