@@ -194,6 +194,10 @@ class FusedDrafter(Drafter):
         """Taps, or what stands for them, as `fc` takes them."""
         return normed_taps(taps, self.outer["tap_norm"], self.config.eps) if "tap_norm" in self.outer else taps
 
+    @abstractmethod
+    def fused(self, taps: Any, committed: int) -> Any:
+        """Fused hidden of every row [1, W, H]; the first `committed` ones have taps [1, W, T * H of the target]."""
+
     def run(self, rows: Rows, x: Any, tap: Tap) -> Any:
         """Every layer over rows of fused hidden [1, W, H]: the last residual stream."""
         step, embedded = self.step(rows), self.embedded(rows)

@@ -16,7 +16,8 @@ from parity.guard import Guarded, call_guarded, check_description, guard, watch_
 from parity.seam import Batched, Device, Multiply, Operate, Operation, Operations, Rotary
 from parity.shown import shown_only
 
-ENGINES = ("numpy", "xla", "nkipy", "neuron")
+ENGINES = dict.fromkeys(("numpy", "xla", "nkipy", "neuron"), "parity.device") | {"torch": "parity.device.torch"}
+"""Devices with a name of their own, and the module of each: its function `load` builds it."""
 SHOW = "show"
 """The option of every device that hides all but a part of it: a view, or stage globs with + between them."""
 FIXED = ("target", "drafter", "k", "precision", "engine", "partial_kv")
@@ -144,7 +145,7 @@ def _beside(name: str, function: str) -> Any:
 def module_of(name: str) -> tuple[str, str]:
     """Module and factory behind a device's name; no factory where the name has none."""
     name = name.partition(",")[0]
-    module, _, factory = ("parity.device", "", "load") if name in ENGINES else name.partition(":")
+    module, _, factory = (ENGINES[name], "", "load") if name in ENGINES else name.partition(":")
     return module, factory
 
 
@@ -199,4 +200,4 @@ def _function(name: str, function: str) -> Callable[..., Any] | None:
 
 def _engine(name: str) -> dict[str, str]:
     engine = name.partition(",")[0]
-    return {"engine": engine} if engine in ENGINES else {}
+    return {"engine": engine} if ENGINES.get(engine) == "parity.device" else {}

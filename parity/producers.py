@@ -305,7 +305,7 @@ def _experts(run: DumpView, prompts: Sequence[int]) -> str:
 
 def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:
     """The engines that can run here, and why each of the others cannot."""
-    absent = {name: import_module("parity.device").absent(name) for name in ENGINES}
+    absent = {name: import_module(module).absent(name) for name, module in ENGINES.items()}
     here = tuple(name for name, why in absent.items() if why is None)
     return here, {name: why for name, why in absent.items() if why}
 
@@ -317,7 +317,7 @@ def refuse_device(name: str, target: Path, drafter: Path, k: int) -> bool:
         ParityError: it cannot be imported, its engine cannot run here, or it takes no such option.
     """
     engine = name.partition(",")[0]
-    if engine in ENGINES and (why := import_module("parity.device").absent(engine)):
+    if engine in ENGINES and (why := import_module(ENGINES[engine]).absent(engine)):
         raise UsageError(f"--device {name}: {why}")
     factory = Factory(name, target, drafter, k)
     factory.given()

@@ -1,0 +1,24 @@
+"""Puts checkpoints and options together into one pipeline on PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from parity.device import PRECISIONS
+from parity.device.assembly import Models, assemble
+from parity.device.drafter_config import Eagle3Config, PEagleConfig
+from parity.device.torch import tensors
+from parity.device.torch.models import TorchEagle3, TorchPEagle, TorchTarget
+from parity.device.torch.pipeline import TorchPipeline
+from parity.errors import UsageError
+
+MODELS = Models(TorchTarget, {PEagleConfig: TorchPEagle, Eagle3Config: TorchEagle3}, TorchPipeline)
+
+
+def load(target: Path, drafter: Path, k: int, precision: str, max_positions: int | None) -> TorchPipeline:
+    """Read both checkpoints and build the pipeline; arguments as for `parity.device.torch.load`."""
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(PRECISIONS)}.")
+    made = assemble(target, drafter, k, precision, tensors, max_positions, models=MODELS)
+    assert isinstance(made, TorchPipeline)
+    return made
