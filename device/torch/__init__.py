@@ -25,6 +25,7 @@ def load(
     k: int,
     precision: str = "bfloat16",
     max_positions: int | None = None,
+    batch: int = 1,
     prefill_rows: int | None = None,
 ) -> TorchPipeline:
     """Load a pair of checkpoints as a `parity.seam.Device`; arguments as for `parity.device.load`.
@@ -32,7 +33,7 @@ def load(
     Raises:
         UsageError: torch is not installed, or an option or a checkpoint does not fit.
     """
-    pipeline: TorchPipeline = _module("assembly").load(Path(target), Path(drafter), k, precision, max_positions)
+    pipeline: TorchPipeline = _module("assembly").load(Path(target), Path(drafter), k, precision, max_positions, batch)
     pipeline.prefill_rows = prefill_rows
     return pipeline
 

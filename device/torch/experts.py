@@ -20,17 +20,17 @@ def top_k(logits: Tensor, k: int) -> Tensor:
 
 
 def mixture(x: Tensor, logits: Tensor, chosen: Tensor, weights: dict[str, Any], config: TargetConfig) -> Tensor:
-    """The chosen experts [1, W, k] of x [1, W, H], mixed by the softmax of their logits; the sum in float32, one cast."""
+    """The chosen experts [B, W, k] of x [B, W, H], mixed by the softmax of their logits; the sum in float32, one cast."""
     shares = torch.softmax(logits.gather(-1, chosen).float(), dim=-1).reshape(-1, 1)
     ids, each = chosen.reshape(-1), chosen.shape[-1]
     order = ids.argsort(stable=True)
     sorted_ids = ids[order]
     ends = torch.bincount(ids, minlength=config.experts).cumsum(0)
-    inner = grouped(x[0, order // each], weights["gate_up"], ends) + weights["gate_up_bias"][sorted_ids]
+    inner = grouped(x.flatten(0, 1)[order // each], weights["gate_up"], ends) + weights["gate_up_bias"][sorted_ids]
     outputs = grouped(clamped_swiglu(inner, config), weights["down"], ends) + weights["down_bias"][sorted_ids]
     placed = torch.empty_like(outputs, dtype=torch.float32)
     placed[order] = outputs.float()
-    return (placed * shares).unflatten(0, (-1, each)).sum(1)[None].to(x.dtype)
+    return (placed * shares).unflatten(0, chosen.shape).sum(-2).to(x.dtype)
 
 
 def clamped_swiglu(gate_up: Tensor, config: TargetConfig) -> Tensor:

@@ -65,7 +65,7 @@ def llama_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def target_layer(
     x: Tensor, step: Step, weights: Weights, caches: Caches, config: TargetConfig, window: int | None, tap: Tap
 ) -> Any:
-    """One gpt-oss layer over x [1, W, H]: in_of[l] to out_of[l]; writes its keys and values to the caches."""
+    """One gpt-oss layer over x [B, W, H]: in_of[l] to out_of[l]; writes its keys and values to the caches."""
     normed = tap("attn_in", gpt_oss_norm(x, weights["input_norm"], config.eps))
     mixed = self_attention(normed, step, weights, caches, config.attention, window, tap)
     x = x + tap("attn_out", linear(mixed, weights["o"], weights["o_bias"]))
@@ -85,7 +85,7 @@ def midlayer(
 
 
 def plain_layer(x: Tensor, step: Step, weights: Weights, caches: Caches, config: DrafterConfig, tap: Tap) -> Any:
-    """A Llama layer over x [1, W, H]."""
+    """A Llama layer over x [B, W, H]."""
     return _llama_rest(x, llama_norm(x, weights["input_norm"], config.eps), step, weights, caches, config, tap)
 
 
@@ -102,7 +102,7 @@ def _llama_rest(
 def self_attention(
     x: Tensor, step: Step, weights: Weights, caches: Caches, axes: Attention, window: int | None, tap: Tap
 ) -> Tensor:
-    """Attention of x [1, W, in] over the caches [1, P + 1, G, D], which take its keys and values: [1, W, N * D]."""
+    """Attention of x [B, W, in] over the caches [B, P + 1, G, D], which take its keys and values: [B, W, N * D]."""
     heads = linear(x, weights["qkv"], weights.get("qkv_bias")).unflatten(-1, (-1, axes.head_dim))
     q, k, v = heads.split([axes.heads, axes.kv_heads, axes.kv_heads], dim=-2)
     q, k, v = tap("q", rotate(q, step.turns)), tap("k", rotate(k, step.turns)), tap("v", v)

@@ -53,8 +53,8 @@ class TorchModel(Model):
         return Step(slots, self.turns[positions], span, seen)
 
     def embedded(self, rows: Rows) -> Tensor:
-        """The embeddings of a pass' ids [1, W, H]."""
-        return embedding(array(rows.ids), self.outer["embed"])
+        """The embeddings of a pass' ids [B, W, H]."""
+        return embedding(self.engine.array(rows.ids), self.outer["embed"])
 
 
 class TorchTarget(TorchModel, Target):
@@ -70,7 +70,7 @@ class TorchTarget(TorchModel, Target):
         return streams[-1], self.join(streams, taps) if taps else None
 
     def join(self, streams: list[Any], taps: tuple[int, ...]) -> Any:
-        """The taps side by side [1, W, T * H]; `streams[k]` is in_of[k]."""
+        """The taps side by side [B, W, T * H]; `streams[k]` is in_of[k]."""
         return torch.cat([streams[number] for number in taps], dim=-1)
 
     def choose(self, x: Any, rows: Rows, group: str, record: Recorder) -> np.ndarray:
@@ -85,21 +85,21 @@ class TorchDrafter(TorchModel, FusedDrafter):
     """A drafter on taps."""
 
     def normed(self, taps: Any) -> Any:
-        """Taps [1, W, T * H of the target], or what stands for them, as `fc` takes them."""
+        """Taps [B, W, T * H of the target], or what stands for them, as `fc` takes them."""
         weight = self.outer.get("tap_norm")  # [T * H], or [T, H]: each tap by itself
         if weight is None:
             return taps
         return llama_norm(taps.unflatten(-1, weight.shape), weight, self.config.eps).flatten(-weight.ndim)
 
     def fused(self, taps: Any, committed: int) -> Any:
-        """Fused hidden of every row [1, W, H]; masked rows have the learnt hidden, which goes through fc as well."""
+        """Fused hidden of every row [B, W, H]; masked rows have the learnt hidden, which goes through fc as well."""
         inputs = self.normed(taps)
         if "mask_hidden" in self.outer:
             inputs[:, committed:] = self.normed(self.outer["mask_hidden"])
         return linear(inputs, self.outer["fc"])
 
     def run(self, rows: Rows, x: Any, tap: Any) -> Any:
-        """Every layer over rows of fused hidden [1, W, H]: the last residual stream."""
+        """Every layer over rows of fused hidden [B, W, H]: the last residual stream."""
         step, embedded = self.torch_step(rows), self.embedded(rows)
         for layer, (weights, caches) in enumerate(zip(self.layers, self.caches, strict=True)):
             own = step, weights, caches, self.config, tap.at(layer)
