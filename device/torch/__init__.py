@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from parity.device.torch.pipeline import TorchPipeline
 
+NAME = "torch"
+"""On the command line and in a run's manifest."""
+
 
 def load(
     target: str | Path,

@@ -16,7 +16,8 @@ def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray) -> np.
     """Rotate x [S, N, D], float32, at positions [S] as this side's q and k; see `parity.seam.Rotary`."""
     axes, count = read_rotary(folder, side, positions)
     turns = attention.turns(axes.rope, axes.head_dim, count)
-    return host(attention.rotate(array(x[None]), turns[array(positions)]))[0]
+    rotated: np.ndarray = host(attention.rotate(array(x[None]), turns[array(positions)]))[0]
+    return rotated
 
 
 def multiply(left: np.ndarray, right: np.ndarray, dtype: str) -> np.ndarray:

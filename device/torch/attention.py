@@ -1,7 +1,7 @@
 """Attention in PyTorch: rotation by complex numbers, and one fused call over the cache, sinks included.
 
-The sink is a term of the softmax's denominator that belongs to no key: a key of zeros scores 0 with every query, so that
-with the sink's logit in the additive mask its score is that logit; its value of zeros adds nothing to the sum.
+The sink is a term of the softmax's denominator that belongs to no key. A key of zeros scores 0 with every query: with
+the sink's logit in the additive mask its score is that logit, and its value of zeros adds nothing.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
 
 def _yarn_kept(rope: RopeConfig, head_dim: int) -> Tensor:
     """How much of each frequency stays: 1 before the ramp, 0 behind it. float64 [D/2]."""
-    ends = [head_dim * math.log(rope.original / (turned * math.tau)) / (2 * math.log(rope.theta)) for turned in _ramp(rope)]
-    low, high = (math.floor(ends[0]), math.ceil(ends[1])) if rope.truncate else ends
+
+    def place(turned: float) -> float:  # of the frequency with so many turns over the original context
+        return head_dim * math.log(rope.original / (turned * math.tau)) / (2 * math.log(rope.theta))
+
+    low, high = place(rope.fast), place(rope.slow)
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, head_dim - 1)
     places = torch.arange(head_dim // 2, dtype=torch.float64)
     return 1 - ((places - low) / max(high - low, 0.001)).clamp(0, 1)
-
-
-def _ramp(rope: RopeConfig) -> tuple[float, float]:
-    """Turns over the original context at which the ramp begins and ends."""
-    return rope.fast, rope.slow
 
 
 def _llama3_kept(rope: RopeConfig, plain: Tensor) -> Tensor:
@@ -80,8 +80,8 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, sinks: Tens
     if sinks is not None:
         keys, values = (pad(one, (0, 0, 0, 0, 0, 1)) for one in (keys, values))
         mask = with_sinks(visible, sinks)
-    heads = (one.transpose(1, 2) for one in (q, keys, values))
-    mixed = scaled_dot_product_attention(*heads, attn_mask=mask, enable_gqa=True)
+    q, keys, values = (one.transpose(1, 2) for one in (q, keys, values))
+    mixed = scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
     return mixed.transpose(1, 2).flatten(-2)
 
 

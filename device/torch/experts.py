@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ def top_k(logits: Tensor, k: int) -> Tensor:
 
 
 def mixture(x: Tensor, logits: Tensor, chosen: Tensor, weights: dict[str, Any], config: TargetConfig) -> Tensor:
-    """The chosen experts [B, W, k] of x [B, W, H], mixed by the softmax of their logits; the sum in float32, one cast."""
+    """The chosen experts [B, W, k] of x [B, W, H], mixed by the softmax of their logits; summed in float32."""
     shares = torch.softmax(logits.gather(-1, chosen).float(), dim=-1).reshape(-1, 1)
     ids, each = chosen.reshape(-1), chosen.shape[-1]
     order = ids.argsort(stable=True)
@@ -30,11 +31,12 @@ def mixture(x: Tensor, logits: Tensor, chosen: Tensor, weights: dict[str, Any], 
     outputs = grouped(clamped_swiglu(inner, config), weights["down"], ends) + weights["down_bias"][sorted_ids]
     placed = torch.empty_like(outputs, dtype=torch.float32)
     placed[order] = outputs.float()
-    return (placed * shares).unflatten(0, chosen.shape).sum(-2).to(x.dtype)
+    mixed: Tensor = (placed * shares).reshape(*chosen.shape, -1).sum(-2)
+    return mixed.to(x.dtype)
 
 
 def clamped_swiglu(gate_up: Tensor, config: TargetConfig) -> Tensor:
-    """(up + 1) * gate * sigmoid(alpha * gate), gate <= limit and |up| <= limit: [T, 2I] to [T, I]; float32, one cast."""
+    """(up + 1) * gate * sigmoid(alpha * gate), gate <= limit, |up| <= limit: [T, 2I] to [T, I]; float32, one cast."""
     gate, up = gate_up.float().chunk(2, dim=-1)
     gate, up = gate.clamp(max=config.limit), up.clamp(-config.limit, config.limit)
     return ((up + 1) * gate * torch.sigmoid(config.alpha * gate)).to(gate_up.dtype)
@@ -61,5 +63,5 @@ def fused(rows: Tensor) -> bool:
 def one_by_one(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
     """The same by a product for each group that has rows."""
     bounds = [0, *ends.tolist()]
-    parts = [rows[begin:end] @ matrices[group] for group, (begin, end) in enumerate(zip(bounds, bounds[1:])) if end > begin]
-    return torch.cat(parts)
+    spans = enumerate(pairwise(bounds))
+    return torch.cat([rows[begin:end] @ matrices[group] for group, (begin, end) in spans if end > begin])

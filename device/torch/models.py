@@ -18,7 +18,16 @@ from parity.device.rope_config import RopeConfig
 from parity.device.rows import Rows, refuse_outside
 from parity.device.target import Target
 from parity.device.torch import attention
-from parity.device.torch.layers import Step, gpt_oss_norm, joined, linear, llama_norm, midlayer, plain_layer, target_layer
+from parity.device.torch.layers import (
+    Step,
+    gpt_oss_norm,
+    joined,
+    linear,
+    llama_norm,
+    midlayer,
+    plain_layer,
+    target_layer,
+)
 from parity.device.torch.tensors import array
 
 
@@ -38,7 +47,7 @@ class TorchModel(Model):
         self.turns = attention.turns(rope, self._attention.head_dim, self.positions)
 
     def rollback(self, length: int) -> None:
-        """Keep the first `length` rows; where those behind were committed, the old caches keep them for a verb undone."""
+        """Keep the first `length` rows. Where committed ones go, the old caches keep them: the verb may be undone."""
         if length < self.length:
             self.caches = [(keys.clone(), values.clone()) for keys, values in self.caches]
         self.length = length

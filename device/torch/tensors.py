@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-NAME = "torch"
+from parity.device.torch import NAME as NAME
+
 PLACE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 versions = {"torch": version("torch")}
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
