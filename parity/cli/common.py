@@ -48,7 +48,7 @@ device_option = click.option(
     "device_name",
     default="numpy",
     show_default=True,
-    help="numpy, xla, nkipy, neuron, or package.module:factory; options of the device follow, as in numpy,tp=2.",
+    help="numpy, xla, nkipy, neuron, torch, or package.module:factory; options of the device follow: numpy,tp=2.",
 )
 mode_option = click.option(
     "--mode",
