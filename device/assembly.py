@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -69,8 +70,13 @@ def assemble(
     read: Callable[[Path], Tensors] = Checkpoint,
     partial_kv: str = "",
     models: Models = NUMPY_STYLE,
+    weights: tuple[Callable[..., Any], Callable[..., Any]] = (target_weights, drafter_weights),
 ) -> Pipeline:
     """Read both checkpoints and build the pipeline; arguments as for `parity.device.load`, `read` opens a folder.
+
+    Args:
+        models: what it is made of.
+        weights: what reads the target's and the drafter's.
 
     Raises:
         UsageError: an option or a checkpoint does not fit, or the drafter is of a family that `models` lacks.
@@ -88,11 +94,11 @@ def assemble(
     sharding = shard(tp, outer, inner)
     if tp > 1:
         engine = engine.spread(sharding) if hasattr(engine, "spread") else ranks.engine(engine, sharding)
-    weights = target_weights(target_files, outer)
-    model = models.target(outer, weights, rows, engine, dtype)
+    outer_weights = weights[0](target_files, outer)
+    model = models.target(outer, outer_weights, rows, engine, dtype)
     if isinstance(inner, NGramConfig):
         return Pipeline(model, NGram(inner), k, engine, precision, limit)
-    inner_weights = drafter_weights(drafter_files, inner, weights[0])
+    inner_weights = weights[1](drafter_files, inner, outer_weights[0])
     own = models.drafters[type(inner)](inner, inner_weights, rows, engine, dtype, k)
     return models.pipeline(model, own, k, engine, precision, limit)
 

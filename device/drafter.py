@@ -18,7 +18,6 @@ from parity.device.kernels.linear import linear
 from parity.device.kernels.norm import llama_norm
 from parity.device.kernels.pages import PageStep, summarise
 from parity.device.kernels.program import program
-from parity.device.kernels.step import Step
 from parity.device.kernels.tap import Tap
 from parity.device.model import Model, Saved
 from parity.device.recorder import Recorder
@@ -95,7 +94,7 @@ class Drafter(Model, ABC):
             return list(self.caches)
         return [(*pair, *summary) for pair, summary in zip(self.caches, self.summaries, strict=True)]
 
-    def step(self, rows: Rows) -> Step:
+    def step(self, rows: Rows) -> Any:
         """As the parent's; with partial KV the rows' pages take the place of a mask."""
         if self.config.partial is None:
             return super().step(rows)

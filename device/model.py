@@ -12,7 +12,7 @@ from parity.device.config import Attention
 from parity.device.engines import AnyEngine, from_hosts, to_hosts, widest
 from parity.device.kernels import cache
 from parity.device.kernels.rope import tables
-from parity.device.kernels.step import Step, make_step
+from parity.device.kernels.step import make_step
 from parity.device.recorder import Recorder
 from parity.device.rope_config import RopeConfig
 from parity.device.rows import SPAN_BUCKET, Rows, refuse_outside, round_up
@@ -51,12 +51,18 @@ class Model:
         dtype: np.dtype,
     ) -> None:
         self.engine, self.dtype, self.positions = engine, dtype, positions
-        self.windows, self._attention = windows, attention
+        self._attention = attention
         outer, layers = weights
         self.sharding: Sharding | None = getattr(engine, "sharding", None)
         self.outer = convert(outer, self._place)
-        self.layers = [convert(layer, self._place) for layer in layers]
         self.turn(attention.rope)
+        self.hold(layers, windows)
+
+    def hold(self, layers: list[Weights], windows: tuple[int | None, ...]) -> None:
+        """Take these layers in the place of any others, with empty caches."""
+        self.layers: list[dict[str, Any]] = []  # the others go before these come
+        self.windows = windows
+        self.layers = [convert(layer, self._place) for layer in layers]
         self.clear()
 
     def lane(self, engine: AnyEngine) -> Self:
@@ -119,8 +125,8 @@ class Model:
         self.length = int(record.exact(group, "length", np.array([length]))[0])
         return any(changed)
 
-    def step(self, rows: Rows) -> Step:
-        """Masks, rotations and slots of this pass."""
+    def step(self, rows: Rows) -> Any:
+        """Masks, rotations and slots of this pass, as its kernels take them."""
         span = widest(self.engine, min(self.positions, round_up(int(rows.positions.max()) + 1, self.span_bucket)))
         refuse_outside(self.side, "position", rows.positions, self.positions)
         refuse_outside(self.side, "slot", rows.slots, self.trash + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from parity.errors import NotOffered, UsageError
 from parity.factory_options import read_option, takes
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
-from parity.seam import Batched, Device, Multiply, Operate, Operation, Operations, Rotary
+from parity.seam import Batched, Device, Layered, Multiply, Operate, Operation, Operations, Rotary
 from parity.shown import shown_only
 
 ENGINES = dict.fromkeys(("numpy", "xla", "nkipy", "neuron"), "parity.device") | {"torch": "parity.device.torch"}
@@ -92,6 +93,34 @@ class Factory:
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
         read = {option: read_option(self.name, self._make, option, text) for option, text in named.items()}
         return {"k": self.k, **case, **read, **options}
+
+    def layered(self, precision: str, max_positions: int) -> Layered:
+        """Build what runs the target's layers one at a time: `layered` in the device's module.
+
+        Args:
+            max_positions: rows that the caches need; the option of the device's name where it has one.
+
+        Raises:
+            NotOffered: there is none, or it does not take an option.
+            UsageError: an option does not fit, or it describes itself as another than it was asked for.
+        """
+        module, _ = module_of(self.name)
+        make = getattr(_module(self.name), "layered", None)
+        if make is None:
+            raise NotOffered(f"--device {self.name}: its module {module} has no function layered")
+        alone = copy(self)
+        alone._make = make
+        size = {"max_positions": max_positions} if takes(make, "max_positions") else {}
+        given = size | alone.given()
+
+        def build() -> Guarded:
+            return guard(make(**self._fixed, precision=precision, **given), self.name)
+
+        made = call_guarded(self.name, "layered", build)
+        if not isinstance(made, Layered):
+            raise UsageError(f"--device {self.name}: what its function layered made lacks verbs of parity.seam.Layered")
+        check_description(made.describe(), self.name, precision, self.k, self.partial_kv)
+        return made
 
     def rotary(self) -> Rotary | None:
         """The rotary embedding: `rotate` in the device's module; None where there is none."""

@@ -26,7 +26,7 @@ from parity.partial import scratch
 from parity.plan import GoldenPlan, golden_plan
 from parity.progress import Progress, quiet
 from parity.schedule import scheduled
-from parity.seam import Device
+from parity.seam import Device, Layered
 
 if TYPE_CHECKING:
     from parity.gates.context import GateContext
@@ -214,6 +214,19 @@ def baseline(golden: TrustedGolden, precision: str) -> Callable[[Sequence[int], 
 def device(name: str, golden: TrustedGolden, precision: str, limits: ProcessLimits | None = None) -> Device:
     """Build the device for a golden's case; see `builder`."""
     return builder(name, golden, limits)(precision=precision)
+
+
+def layered(name: str, golden: TrustedGolden, precision: str) -> Layered:
+    """What runs the layers of a device's target alone, on a golden's checkpoints.
+
+    Raises:
+        NotOffered: the device offers none.
+        UsageError: the name is unknown, cannot be imported, or a checkpoint is not here.
+    """
+    case = golden.manifest.case
+    rows = max(len(prompt.ids) for prompt in case.prompts) + case.max_new_tokens + case.k
+    factory = Factory(name, *_checkpoints(golden.manifest.model), case.k, case.partial_kv)
+    return factory.layered(precision, rows)
 
 
 def builder(name: str, golden: TrustedGolden, limits: ProcessLimits | None = None) -> Factory | IsolatedFactory:

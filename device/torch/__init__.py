@@ -16,6 +16,7 @@ from parity.errors import UsageError
 if TYPE_CHECKING:
     import numpy as np
 
+    from parity.device.layered import LayeredTarget
     from parity.device.torch.pipeline import TorchPipeline
 
 NAME = "torch"
@@ -39,6 +40,18 @@ def load(
     pipeline: TorchPipeline = _module("assembly").load(Path(target), Path(drafter), k, precision, max_positions, batch)
     pipeline.prefill_rows = prefill_rows
     return pipeline
+
+
+def layered(
+    target: str | Path,
+    drafter: str | Path,
+    k: int,
+    precision: str = "bfloat16",
+    max_positions: int | None = None,
+) -> LayeredTarget:
+    """Open a pair of checkpoints as a `parity.seam.Layered`; arguments as for `load`."""
+    made: LayeredTarget = _module("assembly").layers(Path(target), Path(drafter), k, precision, max_positions)
+    return made
 
 
 def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray) -> np.ndarray:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from parity.device import PRECISIONS
+from parity.device import check_precision
 from parity.device.assembly import Models, assemble
 from parity.device.drafter_config import Eagle3Config, PEagleConfig
 from parity.device.engines import AnyEngine
 from parity.device.engines.lanes import with_lanes
+from parity.device.layered import LayeredTarget, layered
 from parity.device.torch import tensors
 from parity.device.torch.models import TorchEagle3, TorchPEagle, TorchTarget
 from parity.device.torch.pipeline import TorchPipeline
@@ -19,11 +20,16 @@ MODELS = Models(TorchTarget, {PEagleConfig: TorchPEagle, Eagle3Config: TorchEagl
 
 def load(target: Path, drafter: Path, k: int, precision: str, max_positions: int | None, batch: int) -> TorchPipeline:
     """Read both checkpoints and build the pipeline; arguments as for `parity.device.torch.load`."""
-    if precision not in PRECISIONS:
-        raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(PRECISIONS)}.")
+    check_precision(precision)
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise UsageError(f"batch: {batch!r} is no number of sequences, at least 1 is needed.")
     machine: AnyEngine = with_lanes(tensors, batch) if batch > 1 else tensors
     made = assemble(target, drafter, k, precision, machine, max_positions, models=MODELS)
     assert isinstance(made, TorchPipeline)
     return made
+
+
+def layers(target: Path, drafter: Path, k: int, precision: str, max_positions: int | None) -> LayeredTarget:
+    """The target's layers one at a time; arguments as for `parity.device.torch.layered`."""
+    check_precision(precision)
+    return layered(target, drafter, k, precision, tensors, max_positions=max_positions, models=MODELS)

@@ -11,6 +11,7 @@ from torch.nn.functional import embedding
 
 from parity.device.drafter import FusedDrafter
 from parity.device.eagle3 import Eagle3
+from parity.device.kernels.tap import Tap
 from parity.device.model import Model
 from parity.device.peagle import PEagle
 from parity.device.recorder import Recorder
@@ -29,6 +30,7 @@ from parity.device.torch.layers import (
     target_layer,
 )
 from parity.device.torch.tensors import array
+from parity.device.weights import Weights
 
 
 class TorchModel(Model):
@@ -37,8 +39,9 @@ class TorchModel(Model):
     A pass sees no cache row behind its last one: rows that were rejected stay as they are until others overwrite them.
     """
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def hold(self, layers: list[Weights], windows: tuple[int | None, ...]) -> None:
+        """As the parent's, projections of one input as one matrix."""
+        super().hold(layers, windows)
         self.layers = [joined(layer) for layer in self.layers]
 
     def turn(self, rope: RopeConfig) -> None:
@@ -52,7 +55,7 @@ class TorchModel(Model):
             self.caches = [(keys.clone(), values.clone()) for keys, values in self.caches]
         self.length = length
 
-    def torch_step(self, rows: Rows) -> Step:
+    def step(self, rows: Rows) -> Step:
         """Masks, rotations and slots of this pass."""
         refuse_outside(self.side, "position", rows.positions, self.positions)
         refuse_outside(self.side, "slot", rows.slots, self.trash + 1)
@@ -69,14 +72,10 @@ class TorchModel(Model):
 class TorchTarget(TorchModel, Target):
     """gpt-oss."""
 
-    def forward(self, rows: Rows, taps: tuple[int, ...], record: Recorder) -> tuple[Any, Any]:
-        """Embedding and all layers over W rows; see `parity.device.target.Target`."""
-        step, tap = self.torch_step(rows), record.bind("target", rows.count)
-        streams = [tap("embed", self.embedded(rows))]
-        for layer, weights in enumerate(self.layers):
-            own = weights, self.caches[layer], self.config, self.windows[layer]
-            streams.append(target_layer(streams[-1], step, *own, tap.at(layer)))
-        return streams[-1], self.join(streams, taps) if taps else None
+    def layer(self, held: int, x: Any, step: Step, tap: Tap) -> Any:
+        """The layer of this number among those that it holds, over x [1, W, H]."""
+        weights, caches, window = self.layers[held], self.caches[held], self.windows[held]
+        return target_layer(x, step, weights, caches, self.config, window, tap)
 
     def join(self, streams: list[Any], taps: tuple[int, ...]) -> Any:
         """The taps side by side [B, W, T * H]; `streams[k]` is in_of[k]."""
@@ -109,7 +108,7 @@ class TorchDrafter(TorchModel, FusedDrafter):
 
     def run(self, rows: Rows, x: Any, tap: Any) -> Any:
         """Every layer over rows of fused hidden [B, W, H]: the last residual stream."""
-        step, embedded = self.torch_step(rows), self.embedded(rows)
+        step, embedded = self.step(rows), self.embedded(rows)
         for layer, (weights, caches) in enumerate(zip(self.layers, self.caches, strict=True)):
             own = step, weights, caches, self.config, tap.at(layer)
             x = plain_layer(x, *own) if layer else midlayer(embedded, x, *own)

@@ -57,6 +57,12 @@ mode_option = click.option(
     show_default=True,
     help="chained: errors travel downstream; local: every stage starts from the golden's input.",
 )
+layers_option = click.option(
+    "--layers",
+    default="",
+    metavar="A:B",
+    help="Target layers A to B-1 alone, one in memory at a time, each on the golden's inputs; with --mode local.",
+)
 precision_option = click.option(
     "--precision",
     type=click.Choice(["bfloat16", "float32"]),
@@ -219,6 +225,7 @@ def agree(run: Any, **chosen: Any) -> None:
     """
     context, case = click.get_current_context(), run.manifest.case
     said = {"precision": case.precision, "mode": case.mode, "device_name": run.manifest.producer.name}
+    said["layers"] = ":".join(map(str, case.layers or ())) or "every layer"
     for name, value in chosen.items():
         given = context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
         if given and value != said[name]:

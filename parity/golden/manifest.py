@@ -224,8 +224,9 @@ class Case(Record):
     while running, where they are shown; `shown` is what the device declares to show and what its verbs return, nothing
     for every stage; `roundings` is the number of bfloat16 runs behind each floor of a golden; `partial_kv` are the
     pages of its cache that a drafter's row attends to (see `parity.partial_kv`), nothing for the whole cache; `lanes`
-    are the sequences that a run's device had at once at the most; `sampling` is how tokens are drawn (see
-    `parity.sampling`), nothing where they are chosen greedily, and `seed` what its random numbers came of.
+    are the sequences that a run's device had at once at the most; `layers` is there where a run is of target layers
+    `layers[0]` to `layers[1]` - 1 alone, each run by itself on the golden's inputs; `sampling` is how tokens are drawn
+    (see `parity.sampling`), nothing where they are chosen greedily, and `seed` what its random numbers came of.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
@@ -238,6 +239,7 @@ class Case(Record):
     roundings: Annotated[int, Field(ge=1)] = 1
     partial_kv: Annotated[str, StringConstraints(pattern=f"^({FORM})?$")] = ""
     lanes: Annotated[int, Field(ge=1, le=limits.LANES)] = 1
+    layers: tuple[Annotated[int, Field(ge=0, lt=limits.LAYERS)], _Layers] | None = None
     sampling: Annotated[str, StringConstraints(max_length=256, pattern="^[a-z0-9_.=,+-]*$")] = ""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     prompts_digest: str
