@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from parity.device.batch import Batch
     from parity.device.checkpoint import Checkpoint
     from parity.device.engines import AnyEngine
-    from parity.device.layered import LayeredTarget
+    from parity.device.layerwise import LayeredTarget
     from parity.device.pipeline import Pipeline
     from parity.seam import Operation
 
@@ -104,7 +104,7 @@ def layered(
         UsageError: an option or a checkpoint does not fit.
     """
     check_precision(precision)
-    from parity.device.layered import layered
+    from parity.device.layerwise import layered
 
     machine, read = _placed(weights, _machine(engine), 1)
     options = dict(max_positions=max_positions, moe=moe, read=read, partial_kv=partial_kv)

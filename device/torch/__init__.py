@@ -16,7 +16,7 @@ from parity.errors import UsageError
 if TYPE_CHECKING:
     import numpy as np
 
-    from parity.device.layered import LayeredTarget
+    from parity.device.layerwise import LayeredTarget
     from parity.device.torch.pipeline import TorchPipeline
 
 NAME = "torch"

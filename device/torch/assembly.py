@@ -9,7 +9,7 @@ from parity.device.assembly import Models, assemble
 from parity.device.drafter_config import Eagle3Config, PEagleConfig
 from parity.device.engines import AnyEngine
 from parity.device.engines.lanes import with_lanes
-from parity.device.layered import LayeredTarget, layered
+from parity.device.layerwise import LayeredTarget, layered
 from parity.device.torch import tensors
 from parity.device.torch.models import TorchEagle3, TorchPEagle, TorchTarget
 from parity.device.torch.pipeline import TorchPipeline
