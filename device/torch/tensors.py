@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parity.device.mxfp4 import Packed
+from parity.device.stored import release, stays
 from parity.device.torch import NAME as NAME
 
 PLACE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -23,8 +25,23 @@ def notes() -> dict[str, str]:
     return {"platform": PLACE.type if PLACE.type == "cpu" else torch.cuda.get_device_name(PLACE)}
 
 
-def array(value: np.ndarray, dtype: Any = None) -> Tensor:
-    """A copy of a host array as a tensor; floating values are rounded to `dtype` where one is given."""
+def array(value: Any, dtype: Any = None) -> Tensor:
+    """A copy of a host array as a tensor; floating values are rounded to `dtype` where one is given.
+
+    Matrices of experts that are packed in their file are decoded one at a time; the file's pages go when it is read.
+    """
+    if isinstance(value, Packed):
+        tensor = torch.empty(value.shape, dtype=_dtype(dtype or value.dtype), device=PLACE)
+        for expert in range(len(tensor)):
+            tensor[expert] = _copied(value[expert], dtype)
+    else:
+        tensor = _copied(value, dtype)
+    if stays(value):
+        release(value)
+    return tensor
+
+
+def _copied(value: np.ndarray, dtype: Any) -> Tensor:
     given = np.require(value, requirements=["C", "W"])
     tensor = torch.from_numpy(given.view(np.int16)).view(torch.bfloat16) if given.dtype == _BFLOAT16 else None
     tensor = torch.from_numpy(given) if tensor is None else tensor
