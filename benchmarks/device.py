@@ -1,4 +1,4 @@
-"""Decode tokens per second of the device's engines, and of Hugging Face's `generate`, on the tiny target.
+"""Decode tokens per second of the device's engines, the torch device and Hugging Face's `generate`, on the tiny target.
 
     python benchmarks/device.py [--tokens 96] [--repeats 5] [--precision float32] [--engine xla --engine numpy]
 
@@ -26,6 +26,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 os.environ.setdefault("NPROC", os.environ["OMP_NUM_THREADS"])  # XLA's threads
 
 from parity import device  # noqa: E402
+from parity.device import torch as torch_device  # noqa: E402
 from parity.device.pipeline import Pipeline  # noqa: E402
 
 TINY = HOUSE / "fixtures" / "tiny"
@@ -63,9 +64,15 @@ def hugging_face(ids: list[int], tokens: int, precision: str) -> Run:
     return run
 
 
+def load(name: str, precision: str) -> Pipeline:
+    """An engine's pipeline on the tiny pair, or the torch device's."""
+    pair = TINY / "target", TINY / "drafter", K, precision
+    return torch_device.load(*pair) if name == torch_device.NAME else device.load(*pair, name)
+
+
 def runs(ids: list[int], tokens: int, precision: str, engines: list[str]) -> tuple[dict[str, Run], dict[str, Pipeline]]:
     """Who is timed, by name; and the pipelines among them."""
-    loaded = {name: device.load(TINY / "target", TINY / "drafter", K, precision, name) for name in engines}
+    loaded = {name: load(name, precision) for name in engines}
     made: dict[str, Run] = {PEER: hugging_face(ids, tokens, precision)}
     for name, pipeline in loaded.items():
         made[f"{name}, speculative"] = lambda pipeline=pipeline: pipeline.generate(ids, tokens).tokens
@@ -95,11 +102,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--precision", choices=device.PRECISIONS, action="append")
-    parser.add_argument("--engine", choices=tuple(device.ENGINES), action="append")
+    parser.add_argument("--engine", choices=(*device.ENGINES, torch_device.NAME), action="append")
     options = parser.parse_args()
     ids = prompt_ids()
     for precision in options.precision or device.PRECISIONS:
-        made, loaded = runs(ids, options.tokens, precision, options.engine or ["xla", "numpy"])
+        made, loaded = runs(ids, options.tokens, precision, options.engine or ["xla", "numpy", torch_device.NAME])
         print(f"{precision}, prompt of {len(ids)} tokens, {options.tokens} new ones, {options.repeats} repetitions")
         counts = {name: len(run()) for name, run in made.items()}
         if short := {name: count for name, count in counts.items() if count != options.tokens}:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from parity.device.batch import Batch
     from parity.device.checkpoint import Checkpoint
     from parity.device.engines import AnyEngine
+    from parity.device.layerwise import LayeredTarget
     from parity.device.pipeline import Pipeline
     from parity.seam import Operation, Work
 
@@ -72,8 +73,7 @@ def load(
         UsageError: an option or a checkpoint that does not fit.
     """
     machine = _machine(engine)
-    if precision not in PRECISIONS:
-        raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(PRECISIONS)}.")
+    check_precision(precision)
     counts = ("sequences", batch), ("sequences", lanes), ("rows", prefill_rows), ("rounds", chunk)
     for option, (counted, number) in zip(("batch", "lanes", "prefill_rows", "chunk"), counts, strict=True):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
@@ -103,6 +103,36 @@ def load(
     from parity.device.batch import Batch
 
     return Batch(pipeline, lanes)
+
+
+def layered(
+    target: str | Path,
+    drafter: str | Path,
+    k: int,
+    precision: str = "bfloat16",
+    engine: str = "numpy",
+    max_positions: int | None = None,
+    moe: str = "masked",
+    partial_kv: str = "",
+    weights: str = "memory",
+) -> LayeredTarget:
+    """Open a pair of checkpoints as a `parity.seam.Layered`; arguments as for `load`.
+
+    Raises:
+        UsageError: an option or a checkpoint does not fit.
+    """
+    check_precision(precision)
+    from parity.device.layerwise import layered
+
+    machine, read = _placed(weights, _machine(engine), 1)
+    options = dict(max_positions=max_positions, moe=moe, read=read, partial_kv=partial_kv)
+    return layered(Path(target), Path(drafter), k, precision, machine, **options)
+
+
+def check_precision(precision: str) -> None:
+    """UsageError for a precision that this device does not compute in."""
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(PRECISIONS)}.")
 
 
 def _placed(weights: str, machine: AnyEngine, copies: int) -> tuple[AnyEngine, type[Checkpoint]]:

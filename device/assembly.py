@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -42,6 +43,19 @@ FAMILIES: dict[type[DrafterConfig], type[Drafter]] = {
     DFlashConfig: DFlash,
 }
 """What each family of drafters with weights is on this side, by what its config.json was read to."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """What a pipeline is made of: the target, the drafter of each family that is offered, the host loop."""
+
+    target: type[Target]
+    drafters: Mapping[type[DrafterConfig], type[Drafter]]
+    pipeline: type[Pipeline]
+
+
+NUMPY_STYLE = Models(Target, FAMILIES, Pipeline)
+"""The kernels in NumPy style, which run on every engine."""
 _DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
 
 
@@ -57,14 +71,27 @@ def assemble(
     read: Callable[[Path], Tensors] = Checkpoint,
     partial_kv: str = "",
     kv_cache: str = "",
+    models: Models = NUMPY_STYLE,
+    weights: tuple[Callable[..., Any], Callable[..., Any]] = (target_weights, drafter_weights),
 ) -> Pipeline:
-    """Read both checkpoints and build the pipeline; arguments as for `parity.device.load`, `read` opens a folder."""
+    """Read both checkpoints and build the pipeline; arguments as for `parity.device.load`, `read` opens a folder.
+
+    Args:
+        models: what it is made of.
+        weights: what reads the target's and the drafter's.
+
+    Raises:
+        UsageError: an option or a checkpoint does not fit, or the drafter is of a family that `models` lacks.
+    """
     target_files, drafter_files = read(target), read(drafter)
     outer = replace(target_config(target_files), moe=_formulation(moe))
     inner = drafter_config(drafter_files, outer)
     _check_drafts(k, inner, drafter)
-    (rows, limit), dtype = _rows(max_positions, outer, inner), _DTYPES[precision]
     family = NGram.family if isinstance(inner, NGramConfig) else FAMILIES[type(inner)].family
+    if models is not NUMPY_STYLE and type(inner) not in models.drafters:
+        offered = " and ".join(one.family for one in models.drafters.values())
+        raise UsageError(f"{drafter}: a {family} drafter; this device offers {offered} ones.")
+    (rows, limit), dtype = _rows(max_positions, outer, inner), _DTYPES[precision]
     formats = KVFormats.of(kv_cache, family, partial_kv)
     if kv_cache and engine.NAME in ("nkipy", "neuron"):
         raise UsageError(f"kv_cache: the engine {engine.NAME} keeps its caches in the dtype of its passes.")
@@ -73,13 +100,13 @@ def assemble(
     sharding = shard(tp, outer, inner)
     if tp > 1:
         engine = engine.spread(sharding) if hasattr(engine, "spread") else ranks.engine(engine, sharding)
-    weights = target_weights(target_files, outer)
-    model = Target(outer, weights, rows, engine, dtype)
+    outer_weights = weights[0](target_files, outer)
+    model = models.target(outer, outer_weights, rows, engine, dtype)
     if isinstance(inner, NGramConfig):
         return Pipeline(model, NGram(inner), k, engine, precision, limit)
-    inner_weights = drafter_weights(drafter_files, inner, weights[0])
-    own = FAMILIES[type(inner)](inner, inner_weights, rows, engine, dtype, k)
-    return Pipeline(model, own, k, engine, precision, limit)
+    inner_weights = weights[1](drafter_files, inner, outer_weights[0])
+    own = models.drafters[type(inner)](inner, inner_weights, rows, engine, dtype, k)
+    return models.pipeline(model, own, k, engine, precision, limit)
 
 
 def _formulation(moe: str) -> str:

@@ -102,7 +102,7 @@ class Drafter(Model, ABC):
             return list(self.caches)
         return [(*pair, *summary) for pair, summary in zip(self.caches, self.summaries, strict=True)]
 
-    def step(self, rows: Rows) -> Step:
+    def step(self, rows: Rows) -> Any:
         """As the parent's; with partial KV the rows' pages take the place of a mask."""
         if self.config.partial is None:
             return super().step(rows)
@@ -197,6 +197,10 @@ class FusedDrafter(Drafter):
     def normed(self, taps: Any) -> Any:
         """Taps, or what stands for them, as `fc` takes them."""
         return normed(taps, self.outer, self.config.eps)
+
+    @abstractmethod
+    def fused(self, taps: Any, committed: int) -> Any:
+        """Fused hidden of every row [1, W, H]; the first `committed` ones have taps [1, W, T * H of the target]."""
 
     def run(self, rows: Rows, x: Any, tap: Tap) -> Any:
         """Every layer over rows of fused hidden [1, W, H]: the last residual stream."""

@@ -57,7 +57,11 @@ class Eagle3(Chain, FusedDrafter):
         """Committed rows with their true taps."""
         count, width = len(committed), widest(self.engine, width)
         taps = self.shown_taps(taps, first, count, width, record)
-        return self._pass(committed, project(self.normed(taps), self.outer["fc"]), 0, count + chained, record)
+        return self._pass(committed, self.fused(taps, count), 0, count + chained, record)
+
+    def fused(self, taps: Any, committed: int) -> Any:
+        """See the parent; every row has taps."""
+        return project(self.normed(taps), self.outer["fc"])
 
     def extend(self, draft: np.ndarray, x: Any, row: int, done: int, total: int, record: Recorder) -> Any:
         """One chain row with a recycled hidden."""

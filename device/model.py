@@ -13,7 +13,7 @@ from parity.device.engines import AnyEngine, from_hosts, to_hosts, widest
 from parity.device.kernels import cache, quantised
 from parity.device.kernels.rope import tables
 from parity.device.kernels.round import Parts
-from parity.device.kernels.step import Step, make_step
+from parity.device.kernels.step import make_step
 from parity.device.recorder import Recorder
 from parity.device.rope_config import RopeConfig
 from parity.device.rows import SPAN_BUCKET, Rows, refuse_outside, round_up
@@ -60,12 +60,18 @@ class Model:
     ) -> None:
         self.engine, self.dtype, self.positions = engine, dtype, positions
         self.cache_dtype = quantised.FORMATS.get(self.kv_format, dtype)
-        self.windows, self._attention = windows, attention
+        self._attention = attention
         outer, layers = weights
         self.sharding: Sharding | None = getattr(engine, "sharding", None)
         self.outer = convert(outer, self._place)
-        self.layers = [convert(layer, self._place) for layer in layers]
         self.turn(attention.rope)
+        self.hold(layers, windows)
+
+    def hold(self, layers: list[Weights], windows: tuple[int | None, ...]) -> None:
+        """Take these layers in the place of any others, with empty caches."""
+        self.layers: list[dict[str, Any]] = []  # the others go before these come
+        self.windows = windows
+        self.layers = [convert(layer, self._place) for layer in layers]
         self.clear()
 
     def lane(self, engine: AnyEngine) -> Self:
@@ -144,8 +150,8 @@ class Model:
             one[:, : self.length] = quantised.scaled(rows, scale, self.kv_format)
         return changed
 
-    def step(self, rows: Rows) -> Step:
-        """Masks, rotations and slots of this pass."""
+    def step(self, rows: Rows) -> Any:
+        """Masks, rotations and slots of this pass, as its kernels take them."""
         span = widest(self.engine, self.span(max(int(rows.positions.max()) + 1, self.reach)))
         refuse_outside(self.side, "position", rows.positions, self.positions)
         refuse_outside(self.side, "slot", rows.slots, self.trash + 1)

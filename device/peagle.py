@@ -63,9 +63,12 @@ class PEagle(FusedDrafter):
         taps = self.shown_taps(taps, first, count, width, record)
         rows = self.rows(committed, masked, width, record)
         tap = record.bind(self.side, rows.count)
+        return self.run(rows, tap("fc_out", self.fused(taps, count)), tap)
+
+    def fused(self, taps: Any, committed: int) -> Any:
+        """See the parent; masked rows have the learnt hidden, which goes through fc as well."""
         inputs = self.normed(taps), self.normed(self.outer["mask_hidden"])
-        fused = fuse(*inputs, self.engine.array(np.array([count])), self.outer["fc"])
-        return self.run(rows, tap("fc_out", fused), tap)
+        return fuse(*inputs, self.engine.array(np.array([committed])), self.outer["fc"])
 
     def layout(self, ids: np.ndarray, others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Committed ids, shifted by one against their positions, and `others` masked rows; slots are positions."""

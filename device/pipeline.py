@@ -40,6 +40,7 @@ class Pipeline:
 
     prompt_bucket = PROMPT_BUCKET
     make_sampler: type[Sampler] = Sampler
+    samples = True
     prefill_rows: int | None = None
     """Rows of a prefill that run at a time; all of them where None."""
     chunk: int | None = None
@@ -100,7 +101,7 @@ class Pipeline:
             partial_kv=str(self.drafter.config.partial or ""),
             kv_cache=str(KVFormats(self.target.config.kv_format, self.drafter.config.kv_format)),
             varies_k=True,
-            samples=True,
+            samples=self.samples,
         )
 
     @property
@@ -295,11 +296,16 @@ class Pipeline:
                 self.sampler.proposed = proposed
             raise
 
+    def accepted(self, drafts: np.ndarray, verified: np.ndarray) -> int:
+        """Tokens of verified [n+1] to emit: those that drafts [n] foresaw and one more, up to an end and the budget."""
+        array = self._engine.array
+        length = emitted_length(array(drafts[None]), array(verified[None]), self._ends, array(np.array([self._left])))
+        return int(self._engine.host(length)[0])
+
     def _accept(self, drafts: np.ndarray, verified: np.ndarray, record: Recorder) -> None:
         """Emit, keep the rows of what was emitted, clear the rejected ones."""
-        before, array = self.target.length, self._engine.array
-        length = emitted_length(array(drafts[None]), array(verified[None]), self._ends, array(np.array([self._left])))
-        length = int(record.exact("accept", "length", self._engine.host(length))[0])
+        before = self.target.length
+        length = int(record.exact("accept", "length", np.array([self.accepted(drafts, verified)]))[0])
         self._emitted = record.exact("accept", "emitted", verified[:length])
         self._text = np.concatenate([self._text, self._emitted])
         self._left -= length

@@ -49,9 +49,19 @@ class Target(Model):
             the last residual stream [1, W, H] and the taps [1, W, T * H].
         """
         step, tap = self.step(rows), record.bind("target", rows.count)
-        x = tap("embed", embed(self.engine.array(rows.ids), self.outer["embed"]))
-        streams = residual_streams(x, step, self.layers, self.caches, self.config, self.windows, tap)
+        streams = [tap("embed", self.embedded(rows))]
+        for layer in range(len(self.layers)):
+            streams.append(self.layer(layer, streams[-1], step, tap.at(layer)))
         return streams[-1], self.join(streams, taps) if taps else None
+
+    def embedded(self, rows: Rows) -> Any:
+        """The embeddings of a pass' ids [1, W, H]."""
+        return embed(self.engine.array(rows.ids), self.outer["embed"])
+
+    def layer(self, held: int, x: Any, step: Any, tap: Tap) -> Any:
+        """The layer of this number among those that it holds, over x [1, W, H]."""
+        weights, caches, window = self.layers[held], self.caches[held], self.windows[held]
+        return target_layer(x, step, weights, caches, self.config, window, tap)
 
     def join(self, streams: list[Any], taps: tuple[int, ...]) -> Any:
         """The taps side by side [1, W, T * H]; `streams[k]` is in_of[k]."""

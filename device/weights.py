@@ -171,6 +171,11 @@ def _normed_layer(reader: Reader, prefix: str, config: DrafterConfig) -> Weights
     return _llama_layer(reader, prefix, config) | {name: reader.take(where, dim) for name, where in norms.items()}
 
 
+def target_layer_weights(checkpoint: Tensors, config: TargetConfig, layer: int) -> Weights:
+    """The weights of one of the target's layers; nothing else is read."""
+    return _target_layer(Reader(checkpoint), f"model.layers.{layer}.", config)
+
+
 def _target_layer(reader: Reader, prefix: str, config: TargetConfig) -> Weights:
     hidden, heads = config.hidden, config.attention.heads
     return {

@@ -100,6 +100,7 @@ def run_device(
     out: File | None = None,
     *,
     free: bool = True,
+    layers: str = "",
     limits: ProcessLimits | None = None,
     progress: Progress = quiet,
 ) -> Dump:
@@ -112,20 +113,28 @@ def run_device(
         stages: globs over stage names; all where empty.
         out: a new folder; one below `parity.home.home()` by default.
         free: a chained run generates freely as well.
+        layers: `A:B`, target layers A to B - 1 alone, one in memory at a time, on the golden's inputs: a local run.
         limits: of a process of its own that the device then lives in; None has it live in this one.
 
     Raises:
         UsageError: no such device, its shapes are not the golden's, or a glob matches nothing.
+        NotOffered: it does not run layers alone.
         DeviceFailed: it raised.
     """
     from parity.drive import RunRequest
     from parity.drive import run_device as drive
     from parity.golden.store import Dump
     from parity.home import fresh
+    from parity.layers import Layers
     from parity.producers import device as build
+    from parity.producers import layered
 
+    some = Layers.parse(layers, golden.manifest.model.num_layers) if layers else None
+    if some and (mode != "local" or limits):
+        raise UsageError("--layers: layers are run alone in mode local, and in this process (without --isolate)")
     request = RunRequest(
-        device=build(device, golden, precision, limits),
+        device=layered(device, golden, precision) if some else build(device, golden, precision, limits),
+        layers=some,
         golden=golden,
         mode=mode,
         stages=stages,
@@ -179,11 +188,15 @@ def device_difference(
         UsageError: `other` is the run itself.
     """
     from parity.compare.between import DeviceDifference
+    from parity.layers import refuse_layers
 
+    refuse_layers(run, "--against")
     if (Path(other) / "manifest.json").is_file():
         if Path(other).resolve() == run.folder.resolve():
             raise UsageError(f"--against {other}: that is the run itself, nothing would be compared")
-        return DeviceDifference(golden, run, read_dump(other))
+        theirs = read_dump(other)
+        refuse_layers(theirs, "--against")
+        return DeviceDifference(golden, run, theirs)
     case = run.manifest.case
     theirs = run_device(golden, other, case.mode, case.precision, stages, limits=limits, progress=progress)
     return DeviceDifference(golden, run, theirs)
@@ -273,6 +286,7 @@ def gate_device(
     from parity.errors import UsageError
     from parity.gates import GATES, run_gates
     from parity.gates.quick import HISTORIES, QUICK_GATES, quick_look
+    from parity.layers import refuse_layers
     from parity.partial import scratch
     from parity.producers import ReferenceRerun, gate_context
 
@@ -292,6 +306,7 @@ def gate_device(
         asked = dict(histories=histories, seed=seed, bound=bound, progress=progress, rerun=ReferenceRerun(progress))
         context = gate_context(golden, device, precision, folder, limits, **asked)
         if run:
+            refuse_layers(run, "a gate")
             context.give(run)
         return replace(run_gates(context, only, done), left_out=tuple(look.left_out) if look else ())
 
@@ -414,7 +429,11 @@ def diagnose_device(
         A `Diagnosis`; what ranks or gates say (`GateCause`) where no stage is red; None where nothing is wrong.
     """
     from parity.diagnose.whole import DiagnosisRequest, diagnosed
+    from parity.layers import refuse_layers
     from parity.partial import scratch
+
+    if run:
+        refuse_layers(run, "a diagnosis")
 
     with scratch("diagnose") as folder:
         return diagnosed(

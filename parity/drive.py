@@ -21,9 +21,10 @@ from parity.golden.trust import device_modules
 from parity.golden.views import DumpView
 from parity.grid import Grid, grids
 from parity.guard import as_parity_error
+from parity.layers import Layers, run_layers, within
 from parity.looping import drive_loop, generate_loop
 from parity.progress import Progress, quiet
-from parity.seam import Description, Device, Looping, Tap, VaryingK
+from parity.seam import Description, Device, Layered, Looping, Tap, VaryingK
 from parity.shown import View, with_returned
 from parity.stages import (
     ACCEPT_EMITTED,
@@ -48,10 +49,11 @@ class RunRequest:
     """One run of a device over a golden.
 
     `stages` are globs; `free` asks for a free run as well (chained only): without one the run says nothing of it.
-    `device_name` is what was given to `--device`, so that the factory's source counts as the device's.
+    `device_name` is what was given to `--device`, so that the factory's source counts as the device's. `layers` are the
+    target's layers that are run alone, one after the other, by a `parity.seam.Layered`; a local run.
     """
 
-    device: Device
+    device: Device | Layered
     golden: DumpView
     mode: Mode
     stages: Sequence[str]
@@ -59,6 +61,11 @@ class RunRequest:
     free: bool = True
     progress: Progress = quiet
     device_name: str = ""
+    layers: Layers | None = None
+
+    def __post_init__(self) -> None:
+        if (self.layers is None) == isinstance(self.device, Layered):
+            raise ValueError("a parity.seam.Layered runs some layers, any other device runs whole")
 
 
 def run_device(request: RunRequest) -> Path:
@@ -75,11 +82,15 @@ def run_device(request: RunRequest) -> Path:
     loop = isinstance(request.device, Looping)
     _same_shapes(golden, says, loop)
     case, names = golden.manifest.case, golden.declared
-    wanted = set(select(request.stages, golden.manifest.stages))
-    if case.sampling:  # what tokens are drawn from judges them
+    wanted = set(within(request.layers, select(request.stages, golden.manifest.stages), names))
+    if request.layers:
+        request.layers.refuse_missing(golden)
+        if not wanted:
+            raise UsageError(f"--stage: none of these stages is of target layers {request.layers}")
+    elif case.sampling:  # what tokens are drawn from judges them
         wanted |= {TARGET_LOGITS, VERIFY_LOGITS, DRAFTER_LOGITS} & {*golden.manifest.stages}
     stages = [named for name, named in names.items() if name in wanted]
-    if request.mode == "local":
+    if request.mode == "local" and not request.layers:
         _all_stages(golden)
     shown = with_returned(says.shown, names, loop)
     view = View(shown, names)
@@ -120,6 +131,7 @@ def run_device(request: RunRequest) -> Path:
                 forced=tuple({names[name].stage.template: None for name in names if name in forced}),
                 shown=declared_shown(shown),
                 lanes=says.lanes,
+                layers=(request.layers.first, request.layers.last) if request.layers else None,
                 sampling=case.sampling,
                 seed=case.seed,
                 prompts_digest=case.prompts_digest,
@@ -137,13 +149,24 @@ def _driven(
     ties: Mapping[str, Grid],
 ) -> Iterator[tuple[int, ForcingTrace, Generation | None]]:
     """Every prompt's number, trace and free generation; as they end where the device runs several at once."""
-    device, case = request.device, request.golden.manifest.case
-    traces: dict[int, ForcingTrace] = {}
+    case, traces = request.golden.manifest.case, dict[int, ForcingTrace]()
+
+    def make_trace(number: int) -> ForcingTrace:
+        traces[number] = ForcingTrace(names, truth_of(request.golden, number), forced, keep, ties)
+        return traces[number]
+
+    if request.layers:
+        alone = cast(Layered, request.device)
+        with _device_errors(alone.describe().name, case, traces):
+            for number, trace in run_layers(alone, request.golden, request.layers, make_trace, request.progress):
+                yield number, trace, None
+        return
+    device = cast(Device, request.device)
 
     def script(number: int) -> Script[Generation | None]:
         prompt = case.prompts[number]
         request.progress(number, len(case.prompts), prompt.id)
-        trace = traces[number] = ForcingTrace(names, truth_of(request.golden, number), forced, keep, ties)
+        trace = make_trace(number)
         alone = prompt.ids, case.max_new_tokens
         drafts = case.drafts if case.schedule else None
         free, generation = request.free and request.mode == "chained", None

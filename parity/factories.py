@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any
 from parity.errors import NotOffered, UsageError
 from parity.factory_options import read_option, takes
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
-from parity.seam import Batched, Device, Multiply, Operate, Operation, Operations, Rotary, Work
+from parity.seam import Batched, Device, Layered, Multiply, Operate, Operation, Operations, Rotary, Work
 from parity.shown import shown_only
 
-ENGINES = ("numpy", "xla", "nkipy", "neuron")
+ENGINES = dict.fromkeys(("numpy", "xla", "nkipy", "neuron"), "parity.device") | {"torch": "parity.device.torch"}
+"""Devices with a name of their own, and the module of each: its function `load` builds it."""
 SHOW = "show"
 """The option of every device that hides all but a part of it: a view, or stage globs with + between them."""
 FIXED = ("target", "drafter", "k", "precision", "engine", "partial_kv", "kv_cache")
@@ -93,6 +95,34 @@ class Factory:
         read = {option: read_option(self.name, self._make, option, text) for option, text in named.items()}
         return {"k": self.k, **self.case, **read, **options}
 
+    def layered(self, precision: str, max_positions: int) -> Layered:
+        """Build what runs the target's layers one at a time: `layered` in the device's module.
+
+        Args:
+            max_positions: rows that the caches need; the option of the device's name where it has one.
+
+        Raises:
+            NotOffered: there is none, or it does not take an option.
+            UsageError: an option does not fit, or it describes itself as another than it was asked for.
+        """
+        module, _ = module_of(self.name)
+        make = getattr(_module(self.name), "layered", None)
+        if make is None:
+            raise NotOffered(f"--device {self.name}: its module {module} has no function layered")
+        alone = copy(self)
+        alone._make = make
+        size = {"max_positions": max_positions} if takes(make, "max_positions") else {}
+        given = size | alone.given()
+
+        def build() -> Guarded:
+            return guard(make(**self._fixed, precision=precision, **given), self.name)
+
+        made = call_guarded(self.name, "layered", build)
+        if not isinstance(made, Layered):
+            raise UsageError(f"--device {self.name}: what its function layered made lacks verbs of parity.seam.Layered")
+        check_description(made.describe(), self.name, precision, self.k, self.partial_kv)
+        return made
+
     def rotary(self) -> Rotary | None:
         """The rotary embedding: `rotate` in the device's module; None where there is none."""
         return _function(self.name, "rotate")
@@ -165,7 +195,7 @@ def _beside(name: str, function: str) -> Any:
 def module_of(name: str) -> tuple[str, str]:
     """Module and factory behind a device's name; no factory where the name has none."""
     name = name.partition(",")[0]
-    module, _, factory = ("parity.device", "", "load") if name in ENGINES else name.partition(":")
+    module, _, factory = (ENGINES[name], "", "load") if name in ENGINES else name.partition(":")
     return module, factory
 
 
@@ -220,4 +250,4 @@ def _function(name: str, function: str) -> Callable[..., Any] | None:
 
 def _engine(name: str) -> dict[str, str]:
     engine = name.partition(",")[0]
-    return {"engine": engine} if engine in ENGINES else {}
+    return {"engine": engine} if ENGINES.get(engine) == "parity.device" else {}

@@ -26,6 +26,7 @@ from parity.seam import (
     Description,
     Device,
     Inspectable,
+    Layered,
     Looping,
     OnRound,
     PlainDecoding,
@@ -153,7 +154,7 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
 class Guarded:
     """A device whose verbs are called through `call_guarded`; anything else is the attribute of the device inside."""
 
-    def __init__(self, inside: Device, name: str):
+    def __init__(self, inside: Device | Layered, name: str):
         self.__dict__.update(inside=inside, guarded_as=name)
 
     def describe(self) -> Description:
@@ -300,9 +301,30 @@ class LoopingGuarded(Guarded):
         return super()._ask(verb, *arguments)
 
 
-def guard(device: Device, name: str) -> Guarded:
+class LayeredGuarded(Guarded):
+    """One that runs its target's layers one at a time."""
+
+    def open(self, layer: int) -> None:
+        """See `Layered.open`."""
+        self._ask("open", layer)
+
+    def clear(self) -> None:
+        """See `Layered.clear`."""
+        self._ask("clear")
+
+    def forward(self, x: np.ndarray, tap: Tap) -> None:
+        """See `Layered.forward`."""
+        self._ask("forward", x, tap)
+
+    def keep(self, length: int, tap: Tap) -> None:
+        """See `Layered.keep`."""
+        self._ask("keep", length, tap)
+
+
+def guard(device: Device | Layered, name: str) -> Guarded:
     """The device, guarded; `name` is what its errors call it."""
     kinds = (
+        (Layered, LayeredGuarded),
         (Looping, LoopingGuarded),
         (Batched, BatchedGuarded),
         (Continuing, ContinuingGuarded),

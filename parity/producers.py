@@ -26,7 +26,7 @@ from parity.partial import scratch
 from parity.plan import GoldenPlan, golden_plan
 from parity.progress import Progress, quiet
 from parity.schedule import scheduled
-from parity.seam import Device
+from parity.seam import Device, Layered
 
 if TYPE_CHECKING:
     from parity.gates.context import GateContext
@@ -225,6 +225,19 @@ def device(name: str, golden: TrustedGolden, precision: str, limits: ProcessLimi
     return builder(name, golden, limits)(precision=precision)
 
 
+def layered(name: str, golden: TrustedGolden, precision: str) -> Layered:
+    """What runs the layers of a device's target alone, on a golden's checkpoints.
+
+    Raises:
+        NotOffered: the device offers none.
+        UsageError: the name is unknown, cannot be imported, or a checkpoint is not here.
+    """
+    case = golden.manifest.case
+    rows = max(len(prompt.ids) for prompt in case.prompts) + case.max_new_tokens + case.k
+    factory = Factory(name, *_checkpoints(golden.manifest.model), case.k, case.partial_kv)
+    return factory.layered(precision, rows)
+
+
 def builder(name: str, golden: TrustedGolden, limits: ProcessLimits | None = None) -> Factory | IsolatedFactory:
     """How to build a device on a golden's checkpoints: `build(precision=..., k=the golden's, **options)`.
 
@@ -318,7 +331,7 @@ def _experts(run: DumpView, prompts: Sequence[int]) -> str:
 
 def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:
     """The engines that can run here, and why each of the others cannot."""
-    absent = {name: import_module("parity.device").absent(name) for name in ENGINES}
+    absent = {name: import_module(module).absent(name) for name, module in ENGINES.items()}
     here = tuple(name for name, why in absent.items() if why is None)
     return here, {name: why for name, why in absent.items() if why}
 
@@ -330,7 +343,7 @@ def refuse_device(name: str, target: Path, drafter: Path, k: int) -> bool:
         ParityError: it cannot be imported, its engine cannot run here, or it takes no such option.
     """
     engine = name.partition(",")[0]
-    if engine in ENGINES and (why := import_module("parity.device").absent(engine)):
+    if engine in ENGINES and (why := import_module(ENGINES[engine]).absent(engine)):
         raise UsageError(f"--device {name}: {why}")
     factory = Factory(name, target, drafter, k)
     factory.given()

@@ -66,8 +66,12 @@ def _print_first(out: Console, report: Report) -> None:
         if report.holds:
             _tell(out, "holds", report.holds)
         _tell(out, "whose", _whose(report, stage))
-    # Causes are looked for with greedy references.
-    if report.verdict == FAIL and not report.sampling and (Path(report.run) / "manifest.json").is_file():
+    # Causes are looked for with greedy references, in whole runs.
+    if (
+        report.verdict == FAIL
+        and not (report.sampling or report.layers)
+        and (Path(report.run) / "manifest.json").is_file()
+    ):
         command = f"parity diagnose {report.run} --golden {report.golden}"  # in one piece, to be copied
         out.print(Text.assemble((f"{'next':{MARGIN}}", "bold"), command), soft_wrap=True)
 
@@ -216,7 +220,7 @@ def _print_last(out: Console, report: Report) -> None:
     unjudged = sorted({stage.family for stage in report.stages if stage.verdict == NOT_JUDGED})
     if unjudged:
         _tell(out, "not judged", f"by policy {report.policy}: {', '.join(unjudged)}")
-    word = Text(f"{report.mode} verdict: {report.verdict}", style=STYLE[report.verdict])
+    word = Text(report.title, style=STYLE[report.verdict])
     if report.verdict != PASS and report.first is not None:
         word.append(f"; first divergent: {report.first_summary}; reproduce: {report.reproduce}", style="default")
     elif report.verdict != PASS:

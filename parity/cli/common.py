@@ -48,7 +48,7 @@ device_option = click.option(
     "device_name",
     default="numpy",
     show_default=True,
-    help="numpy, xla, nkipy, neuron, or package.module:factory; options of the device follow, as in numpy,tp=2.",
+    help="numpy, xla, nkipy, neuron, torch, or package.module:factory; options of the device follow: numpy,tp=2.",
 )
 mode_option = click.option(
     "--mode",
@@ -56,6 +56,12 @@ mode_option = click.option(
     default="chained",
     show_default=True,
     help="chained: errors travel downstream; local: every stage starts from the golden's input.",
+)
+layers_option = click.option(
+    "--layers",
+    default="",
+    metavar="A:B",
+    help="Target layers A to B-1 alone, one in memory at a time, each on the golden's inputs; with --mode local.",
 )
 precision_option = click.option(
     "--precision",
@@ -219,6 +225,7 @@ def agree(run: Any, **chosen: Any) -> None:
     """
     context, case = click.get_current_context(), run.manifest.case
     said = {"precision": case.precision, "mode": case.mode, "device_name": run.manifest.producer.name}
+    said["layers"] = ":".join(map(str, case.layers or ())) or "every layer"
     for name, value in chosen.items():
         given = context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
         if given and value != said[name]:

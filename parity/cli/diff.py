@@ -17,6 +17,7 @@ from parity.cli.common import (
     golden_option,
     isolation_options,
     json_option,
+    layers_option,
     limits,
     mode_option,
     open_both,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @stage_option
 @mode_option
 @precision_option
+@layers_option
 @click.option(
     "--against",
     metavar="DEVICE|RUN",
@@ -75,6 +77,7 @@ def diff(
     stages: tuple[str, ...],
     mode: Mode,
     precision: str,
+    layers: str,
     against: str | None,
     policy: str | None,
     per: str | None,
@@ -104,11 +107,11 @@ def diff(
     opened, made = open_both(golden, run, partial, sampled=True)
     held = limits(**rest)
     if made:
-        agree(made, device_name=device_name, mode=mode, precision=precision)
+        agree(made, device_name=device_name, mode=mode, precision=precision, layers=layers)
     else:
         foretell("diff", opened, device_name)
         with progress(f"{device_name} {mode}") as bar:
-            made = run_device(opened, device_name, mode, precision, stages, limits=held, progress=bar)
+            made = run_device(opened, device_name, mode, precision, stages, layers=layers, limits=held, progress=bar)
     compared: DumpView = made
     if against:
         with progress(f"{against} {made.manifest.case.mode}") as bar:

@@ -13,6 +13,7 @@ from parity.cli.common import (
     golden_option,
     isolation_options,
     json_option,
+    layers_option,
     limits,
     mode_option,
     open_judging,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @golden_option
 @mode_option
 @precision_option
+@layers_option
 @stage_option
 @click.option(
     "--out",
@@ -46,6 +48,7 @@ def run(
     golden: Wanted,
     mode: Mode,
     precision: str,
+    layers: str,
     stages: tuple[str, ...],
     out: Path | None,
     json_file: Path | None,
@@ -58,5 +61,5 @@ def run(
     opened, held = open_judging(golden, sampled=True), limits(**isolation)
     foretell("run", opened, device_name)
     with progress(f"{device_name} {mode}") as bar:
-        made = run_device(opened, device_name, mode, precision, stages, out, limits=held, progress=bar)
+        made = run_device(opened, device_name, mode, precision, stages, out, layers=layers, limits=held, progress=bar)
     write_json(json_file, print_dump(made))

@@ -51,6 +51,7 @@ from parity.errors import UsageError
 from parity.golden.synthetic import refuse_synthetic
 from parity.golden.trust import refuse_shared
 from parity.golden.views import DumpView, TrustedGolden
+from parity.layers import layers_of, within
 from parity.metrics import measure
 from parity.policy import Policy, Row
 from parity.stages import Named, declared, select
@@ -78,7 +79,10 @@ def compare(
     """
     comparable(golden, run)
     _fits(policy, golden)
-    names = select(globs, golden.manifest.stages)
+    alone = layers_of(run)
+    asked = select(globs, golden.manifest.stages)
+    names = within(alone, asked, golden.declared)
+    outside = len(asked) - len(names)
     findings = _structure(golden, run, names)
     names = [name for name in names if name in golden.declared]
     shown = [name for name in names if all(side.view.shows(name) for side in run.sides)]
@@ -123,6 +127,8 @@ def compare(
         blind=policy.blind,
         witnesses=witnesses(golden.manifest),
         own_experts=own,
+        layers=str(alone or ""),
+        outside=outside,
         unseen=(
             *([ROUNDED] if run.manifest.case.precision == "bfloat16" else []),
             *([UNSHOWN_EXPERTS] if _experts_hidden(golden, run) else []),

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from parity.compare.structure import Finding
+from parity.layers import OUTSIDE
 
 PASS, WARN, FAIL, INCONCLUSIVE = "pass", "warn", "fail", "inconclusive"
 NOT_JUDGED = "not judged"
@@ -182,6 +183,8 @@ class Report:
     of which a part is not compared, each with the reason.
     `forced` are families of choices that were made from the golden's alone: they pass where the device is wrong before
     them. `not_exercised` is what no round of the golden does. `sampling` is how its tokens were drawn, if they were.
+    `layers` are the target layers that were run alone, `outside` the stages asked for that are none of theirs: of
+    these the verdict says nothing.
     `holds` is what the wrong rows of the first divergent stage hold instead of their own values, where that is known.
     `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
@@ -209,11 +212,21 @@ class Report:
     forced: tuple[str, ...] = ()
     not_exercised: tuple[str, ...] = ()
     sampling: str = ""
+    layers: str = ""
+    outside: int = 0
 
     @property
     def exit_code(self) -> int:
         """0 pass (or warn), 1 fail, 3 inconclusive or disputed; a warning is a failure under --strict."""
         return 1 if self.strict and self.verdict == WARN else exit_code(self.verdict)
+
+    @property
+    def title(self) -> str:
+        """What the verdict is of: of some layers alone it is none of the device."""
+        if not self.layers:
+            return f"{self.mode} verdict: {self.verdict}"
+        rest = f"{self.outside} stages not judged ({OUTSIDE}): no verdict on the device"
+        return f"{self.mode} verdict of target layers {self.layers} alone: {self.verdict}; {rest}"
 
     @property
     def first_summary(self) -> str:

@@ -231,8 +231,10 @@ class Case(Record):
     pages of its cache that a drafter's row attends to (see `parity.partial_kv`), nothing for the whole cache;
     `kv_cache` are the formats of the caches (see `parity.kv_cache`), nothing for the dtype of the pass, and `kv_scales`
     a golden's scales of them by side, part and layer; `settled` are the stage templates of a run of which elements
-    within rounding of the middle of two numbers of the format took the golden's side; `lanes` are the sequences that a run's device had at once at the most; `sampling` is how tokens are drawn (see
-    `parity.sampling`), nothing where they are chosen greedily, and `seed` what its random numbers came of.
+    within rounding of the middle of two numbers of the format took the golden's side; `lanes` are the sequences that a
+    run's device had at once at the most; `layers` is there where a run is of target layers `layers[0]` to `layers[1]` -
+    1 alone, each run by itself on the golden's inputs; `sampling` is how tokens are drawn (see `parity.sampling`),
+    nothing where they are chosen greedily, and `seed` what its random numbers came of.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
@@ -248,6 +250,7 @@ class Case(Record):
     kv_scales: dict[Literal["target", "drafter"], dict[Literal["k", "v"], _Scales]] = {}
     settled: tuple[_Line, ...] = ()
     lanes: Annotated[int, Field(ge=1, le=limits.LANES)] = 1
+    layers: tuple[Annotated[int, Field(ge=0, lt=limits.LAYERS)], _Layers] | None = None
     sampling: Annotated[str, StringConstraints(max_length=256, pattern="^[a-z0-9_.=,+-]*$")] = ""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     prompts_digest: str

@@ -29,6 +29,7 @@ from parity.seam.hosting import OnRound as OnRound
 from parity.seam.hosting import PlainDecoding as PlainDecoding
 from parity.seam.hosting import Poisonable as Poisonable
 from parity.seam.hosting import Saving as Saving
+from parity.seam.layered import Layered as Layered
 from parity.seam.sampling import DRAWS as DRAWS
 from parity.seam.sampling import Decides as Decides
 from parity.seam.sampling import Rule as Rule

@@ -12,6 +12,7 @@ from parity.errors import UsageError
 from parity.golden.manifest import FILE
 from parity.golden.store import Dump
 from parity.golden.views import TrustedGolden
+from parity.layers import refuse_layers
 from parity.nightly.folder import NIGHT, REPORT, NightFolder
 from parity.nightly.judge import night_of
 from parity.nightly.records import CellResult, Night
@@ -151,6 +152,7 @@ def run_view(path: Path, golden: TrustedGolden, policy: str | None, progress: Pr
     run = Dump(path)
     if run.manifest.kind != "run":
         raise UsageError(f"{path} is a golden; a report tells what a device's run or a night found")
+    refuse_layers(run, "a report")
     night, result = night_of(golden, run, policy, ReferenceRerun(progress))
     view = make_view(night, [result])
     counted = " ".join(view.cells[0].counted.values())
