@@ -42,6 +42,7 @@ def open_golden(
     target: File | None = None,
     drafter: File | None = None,
     sampled: bool = False,
+    smaller: bool = False,
 ) -> TrustedGolden:
     """Open a golden to judge by: nothing behind it changed since it was dumped, and it names its source.
 
@@ -51,6 +52,7 @@ def open_golden(
         folder: the newest golden of a whole case below `parity.home.home()` by default.
         target, drafter: where its checkpoints are now, if they moved.
         sampled: it may sample: for `run_device` and `compare_dumps`; what else judges compares greedy decoding.
+        smaller: it may keep sketches, best logits or some positions: for the same two.
 
     Raises:
         UsageError: there is none, it is a device's run, stale, names no source, or a checkpoint is not the golden's.
@@ -58,7 +60,7 @@ def open_golden(
     from parity.golden.choice import Wanted, open_for_judging
     from parity.home import home
 
-    return open_for_judging(Wanted(_path(folder), _path(target), _path(drafter)), home() / "goldens", sampled)
+    return open_for_judging(Wanted(_path(folder), _path(target), _path(drafter)), home() / "goldens", sampled, smaller)
 
 
 def read_dump(folder: File) -> Dump:
@@ -194,6 +196,7 @@ def compare_dumps(
     policy: File | None = None,
     strict: bool = False,
     rerun: Rerun | None = None,
+    without: Sequence[str] = (),
 ) -> Report:
     """Judge every selected stage of a run, or of a `device_difference`, against a golden.
 
@@ -203,6 +206,8 @@ def compare_dumps(
         strict: a warning is a failure.
         rerun: runs the reference again for a run that went on with experts of its own: `ReferenceRerun()`, which needs
             torch. Without it such a run is inconclusive at best.
+        without: bounds that are left out where sketches or best logits, in place of whole tensors, say nothing of them
+            (docs/smaller-goldens.md); without that such a stage is inconclusive.
 
     Raises:
         UsageError: the run is none over this golden, or the policy cannot be read.
@@ -214,7 +219,7 @@ def compare_dumps(
     bounds = read_policy(policy, run.manifest.case.precision)
     if isinstance(run, DeviceDifference):
         return compare_devices(golden, run, bounds, stages, strict)
-    return compare(golden, run, bounds, stages, strict, rerun)
+    return compare(golden, run, bounds, stages, strict, rerun, without)
 
 
 def worst_slices(

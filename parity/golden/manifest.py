@@ -29,6 +29,7 @@ from parity import files, limits
 from parity.errors import UsageError
 from parity.families import Family
 from parity.golden.digests import UNSEALED, own_digest, sealed
+from parity.golden.keeping import POSITIONS, Keeping
 from parity.partial_kv import FORM
 from parity.sampling import from_text, read_sampling
 from parity.seam import Sampling
@@ -216,6 +217,24 @@ def declared_shown(shown: Iterable[ShownRows]) -> tuple[ShownRecord, ...]:
     return tuple(ShownRecord(stages=each.stages, when=each.when, rows=each.rows) for each in shown)
 
 
+class KeptStages(Record):
+    """Stages that a dump keeps as something less than whole: see `parity.golden.keeping`.
+
+    `numbers` is N of a sketch, whose signs come of `seed`; of the best logits it is how many.
+    """
+
+    stages: _Line
+    form: Literal["sketch", "top"]
+    numbers: Annotated[int, Field(ge=1, le=limits.SKETCH)]
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+
+    @model_validator(mode="after")
+    def _seed_of_a_sketch(self) -> KeptStages:
+        if self.form == "top" and self.seed:
+            raise ValueError("the best logits have no seed")
+        return self
+
+
 class Case(Record):
     """What was asked for: K, the token budget, the precision and the prompts.
 
@@ -225,7 +244,9 @@ class Case(Record):
     for every stage; `roundings` is the number of bfloat16 runs behind each floor of a golden; `partial_kv` are the
     pages of its cache that a drafter's row attends to (see `parity.partial_kv`), nothing for the whole cache; `lanes`
     are the sequences that a run's device had at once at the most; `sampling` is how tokens are drawn (see
-    `parity.sampling`), nothing where they are chosen greedily, and `seed` what its random numbers came of.
+    `parity.sampling`), nothing where they are chosen greedily, and `seed` what its random numbers came of. `kept` are
+    the stages that are kept as sketches or best logits, and `positions` those of a prompt whose rows are kept; nothing
+    where all is kept whole.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
@@ -240,6 +261,8 @@ class Case(Record):
     lanes: Annotated[int, Field(ge=1, le=limits.LANES)] = 1
     sampling: Annotated[str, StringConstraints(max_length=256, pattern="^[a-z0-9_.=,+-]*$")] = ""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    kept: Annotated[tuple[KeptStages, ...], Field(max_length=limits.LAYERS)] = ()
+    positions: Annotated[str, StringConstraints(max_length=4096, pattern=f"^({POSITIONS})?$")] = ""
     prompts_digest: str
     prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]
 
@@ -333,6 +356,11 @@ class Manifest(Record):
         """Every stage of its pair and case, by full name."""
         model = self.model
         return declared(model.num_layers, model.num_drafter_layers, model.family, bool(self.case.partial_kv))
+
+    @property
+    def keeping(self) -> Keeping:
+        """What it keeps of each stage."""
+        return Keeping(self.case.kept, self.case.positions, self.table)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
