@@ -102,6 +102,10 @@ def run_device(
     free: bool = True,
     limits: ProcessLimits | None = None,
     progress: Progress = quiet,
+    sketch: int | None = None,
+    sketch_seed: int | None = None,
+    logits: str = "",
+    positions: str = "",
 ) -> Dump:
     """Run a device over a golden's prompts and write down every stage; the run, opened.
 
@@ -113,6 +117,7 @@ def run_device(
         out: a new folder; one below `parity.home.home()` by default.
         free: a chained run generates freely as well.
         limits: of a process of its own that the device then lives in; None has it live in this one.
+        sketch, sketch_seed, logits, positions: what is kept of its tensors: see `parity.golden.smaller.Smaller`.
 
     Raises:
         UsageError: no such device, its shapes are not the golden's, or a glob matches nothing.
@@ -120,6 +125,7 @@ def run_device(
     """
     from parity.drive import RunRequest
     from parity.drive import run_device as drive
+    from parity.golden.smaller import Smaller
     from parity.golden.store import Dump
     from parity.home import fresh
     from parity.producers import device as build
@@ -133,6 +139,7 @@ def run_device(
         progress=progress,
         device_name=device,
         free=free,
+        smaller=Smaller(sketch, sketch_seed, logits, positions),
     )
     return Dump(drive(request))
 

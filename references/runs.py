@@ -39,7 +39,7 @@ class Request(GoldenRequest):
     seed: int = 0
     resume: bool = False
     sketch: int | None = None
-    sketch_seed: int = 0
+    sketch_seed: int | None = None
     logits: str = ""
     positions: str = ""
 

@@ -67,7 +67,9 @@ def _print_first(out: Console, report: Report) -> None:
             _tell(out, "holds", report.holds)
         _tell(out, "whose", _whose(report, stage))
     # Causes are looked for with greedy references.
-    if report.verdict == FAIL and not report.sampling and (Path(report.run) / "manifest.json").is_file():
+    if report.verdict == FAIL and report.rests_on:
+        _tell(out, "next", "a run over whole tensors, `parity diff` without sketches: its cause is looked for in these")
+    elif report.verdict == FAIL and not report.sampling and (Path(report.run) / "manifest.json").is_file():
         command = f"parity diagnose {report.run} --golden {report.golden}"  # in one piece, to be copied
         out.print(Text.assemble((f"{'next':{MARGIN}}", "bold"), command), soft_wrap=True)
 
@@ -181,6 +183,8 @@ def _print_blind(out: Console, report: Report) -> None:
     if forced := [name for name in report.forced if any(stage.family == name for stage in report.stages)]:
         names = ", ".join(forced)
         _tell(out, "forced", f"{names}: right on choices that were the golden's; the gates ask the device for its own")
+    for said in report.rests_on:
+        _tell(out, "evidence", said)
     if report.not_exercised:
         _tell(out, "not exercised", f"by these prompts: {'; '.join(report.not_exercised)}")
     if report.blind:

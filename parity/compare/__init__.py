@@ -142,7 +142,7 @@ def compare(
         forced=on_forced_inputs(run.manifest.case.forced, mode),
         not_exercised=tuple(not_exercised(golden, run.manifest.case.lanes)),
         sampling=golden.manifest.case.sampling,
-        rests_on=resting_on(results, without) if keeps else (),
+        rests_on=resting_on(golden, run, results, without) if keeps else (),
         without=tuple(without),
     )
 

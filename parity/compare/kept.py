@@ -104,20 +104,22 @@ def with_choices(result: StageResult, count: int, left: int, unknown: int, witho
     return replace(result, verdict=join([result.verdict, INCONCLUSIVE]), note=result.note or note) if note else result
 
 
-def resting_on(stages: Sequence[StageResult], without: Sequence[str]) -> tuple[str, ...]:
+def resting_on(
+    golden: DumpView, run: DumpView, stages: Sequence[StageResult], without: Sequence[str]
+) -> tuple[str, ...]:
     """What the verdicts of a comparison rest on where that is less than whole tensors, a line each."""
+    kept = {dump.manifest.case.positions: None for dump in (golden, run) if dump.manifest.case.positions}
+    lines = [f"of the prompts the rows at positions {said}, and the last two" for said in kept]
     counts: dict[str, int] = {}
     for stage in stages:
         counts[stage.evidence] = counts.get(stage.evidence, 0) + 1
-    if not counts.keys() - {WHOLE}:
-        return ()
     told = [f"{count} stages by {'whole tensors' if name == WHOLE else name}" for name, count in counts.items()]
     blind: dict[str, int] = {}
     for stage in stages:
         for name in stage.not_judged:
             blind[name] = blind.get(name, 0) + 1
     left = [f"{name.replace('_', ' ')} in {count} stages" for name, count in blind.items()]
-    lines = [", ".join(told)]
+    lines.append(", ".join(told))
     if left:
         how = " (left out by --without)" if {*blind} <= {*without} else ""
         lines.append(f"not judged by this evidence{how}: {', '.join(left)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parity import limits
@@ -30,7 +30,7 @@ class Smaller:
     """
 
     sketch: int | None = None
-    sketch_seed: int = 0
+    sketch_seed: int | None = None
     logits: str = ""
     positions: str = ""
 
@@ -41,12 +41,12 @@ class Smaller:
             UsageError: a number is out of range, the logits are written otherwise, or a seed is of no sketch.
         """
         ranges(self.positions)
-        if self.sketch_seed and not self.sketch:
+        if self.sketch_seed is not None and not self.sketch:
             raise UsageError("--sketch-seed goes with --sketch N")
         if self.sketch is not None and not 1 <= self.sketch <= limits.SKETCH:
             raise UsageError(f"--sketch {self.sketch}: a row's sketch has 1 to {limits.SKETCH} numbers")
         count = self._best()
-        kept = [KeptStages(stages="*", form="sketch", numbers=self.sketch, seed=self.sketch_seed)] if self.sketch else []
+        kept = [KeptStages(stages="*", form="sketch", numbers=self.sketch, seed=self.sketch_seed or 0)] if self.sketch else []
         return (*kept, *([KeptStages(stages="*.logits", form="top", numbers=count)] if count else []))
 
     def _best(self) -> int:
@@ -68,13 +68,19 @@ class Smaller:
         top = next((one.numbers for one in case.kept if one.form == "top"), 0)
         found = cls(
             sketch=sketched.numbers if sketched else None,
-            sketch_seed=sketched.seed if sketched else 0,
+            sketch_seed=sketched.seed if sketched else None,
             logits=f"top:{top}" if top else "whole",
             positions=case.positions,
         )
         if {*found.kept()} != {*case.kept}:
             raise UsageError("what it keeps of its stages is not what the options of `parity dump-golden` say")
         return found
+
+
+    def beside(self, golden: DumpView) -> Smaller:
+        """The same for a run over a golden: by the golden's seed, where it has sketches and none is named."""
+        seeds = [one.seed for one in golden.manifest.case.kept if one.form == "sketch"]
+        return replace(self, sketch_seed=seeds[0]) if self.sketch and self.sketch_seed is None and seeds else self
 
 
 def smaller_golden(golden: DumpView, out: Path, asked: Smaller, stages: tuple[str, ...] = ()) -> Path:

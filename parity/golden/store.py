@@ -70,7 +70,7 @@ class DumpWriter:
         prompt: int,
         variant: Variant,
         stages: Iterable[Named],
-        tensors: Tensors,
+        tensors: Mapping[tuple[int, str], NDArray[Any] | Sketched],
         rank: int = 0,
         sharding: Mapping[str, str] | None = None,
         whole: Tensors | None = None,
@@ -92,7 +92,7 @@ class DumpWriter:
             f"p{prompt:03d}.{variant}.safetensors" if rank == 0 else f"p{prompt:03d}.{variant}.rank{rank}.safetensors"
         )
         held: dict[str, NDArray[Any]] = {}
-        previous: dict[str, NDArray[Any]] = {}
+        previous: dict[str, NDArray[Any] | Sketched] = {}
         for (round_, stage), value in tensors.items():
             start = 0
             if by_name[stage].stage.cache:

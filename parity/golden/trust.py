@@ -77,8 +77,8 @@ def trusted(golden: DumpView, sampled: bool = False, smaller: bool = False) -> O
         )
     if golden.keeps and not smaller:
         raise UsageError(
-            f"{golden.folder} keeps some of its tensors as less than whole: `parity run --mode chained`, `parity diff` "
-            "and `parity report` take it; what else judges reads whole tensors (docs/smaller-goldens.md)"
+            f"{golden.folder} keeps some of its tensors as less than whole: `parity run --mode chained` and `parity diff` "
+            "take it; what else judges reads whole tensors (docs/smaller-goldens.md)"
         )
     refuse_unnamed(golden.manifest.producer)
     refuse_synthetic(golden.manifest.producer, str(golden.folder))
