@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from parity.device.kernels.tap import Tap as LayerTap
 from parity.device.kernels.tap import untapped
 from parity.device.sharding import Sharding
 from parity.errors import UsageError
-from parity.seam import RankTap, RowTap, Tap
+from parity.seam import RankTap, RowTap, SketchTap, Tap
 from parity.stages import TABLE
 
 # `drafter.attn_out` to `drafter.layers.{l}.attn_out`, `kv.target.k` to `kv.target.{l}.k`: names are made in the table.
@@ -80,12 +81,28 @@ class Recorder:
         return not all(map(np.array_equal, given, taken))
 
     def exchange(self, tap: Tap, stage: str, value: Any, rows: int) -> Any:
-        """Hand the logical rows of `value` to `tap`; the value to continue with, padding unchanged."""
+        """Hand the logical rows of `value` to `tap`; the value to continue with, padding unchanged.
+
+        Where the tap takes a sketch and the engine makes one, nothing else is read back.
+        """
+        if self._sharding is None and isinstance(tap, SketchTap) and hasattr(self._engine, "sketch"):
+            shape = (rows, *value.shape[2:])
+            table = tap.projection(stage, prod(shape[1:]))
+            if table is not None:
+                sums, squares = self._engine.sketch(value, table)
+                taken = tap.sketch(stage, sums[:rows], squares[:rows], shape, value.dtype.name)
+                return value if taken is None else self._replaced(stage, value, taken, rows)
         given = to_hosts(self._engine, self._sharding, value)
         # A copy: an observer may keep what it is shown, or write to it and return another tensor.
         for one, taken in zip(given, self._ask(tap, stage, [one[0, :rows].copy() for one in given]), strict=True):
             one[0, :rows] = taken
         return from_hosts(self._engine, self._sharding, given, value.dtype)
+
+    def _replaced(self, stage: str, value: Any, taken: np.ndarray, rows: int) -> Any:
+        """The value with other logical rows."""
+        (whole,) = to_hosts(self._engine, None, value)
+        whole[0, :rows] = _fitting(stage, taken, whole[0, :rows])
+        return from_hosts(self._engine, None, [whole], value.dtype)
 
     def _ask(self, tap: Tap, stage: str, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What the tap makes of a stage, each rank's part of it."""

@@ -44,6 +44,7 @@ def open_golden(
     target: File | None = None,
     drafter: File | None = None,
     sampled: bool = False,
+    smaller: bool = False,
 ) -> TrustedGolden:
     """Open a golden to judge by: nothing behind it changed since it was dumped, and it names its source.
 
@@ -53,6 +54,7 @@ def open_golden(
         folder: the newest golden of a whole case below `parity.home.home()` by default.
         target, drafter: where its checkpoints are now, if they moved.
         sampled: it may sample: for `run_device` and `compare_dumps`; what else judges compares greedy decoding.
+        smaller: it may keep sketches, best logits or some positions: for the same two.
 
     Raises:
         UsageError: there is none, it is a device's run, stale, names no source, or a checkpoint is not the golden's.
@@ -60,7 +62,7 @@ def open_golden(
     from parity.golden.choice import Wanted, open_for_judging
     from parity.home import home
 
-    return open_for_judging(Wanted(_path(folder), _path(target), _path(drafter)), home() / "goldens", sampled)
+    return open_for_judging(Wanted(_path(folder), _path(target), _path(drafter)), home() / "goldens", sampled, smaller)
 
 
 def read_dump(folder: File) -> Dump:
@@ -103,6 +105,10 @@ def run_device(
     layers: str = "",
     limits: ProcessLimits | None = None,
     progress: Progress = quiet,
+    sketch: int | None = None,
+    sketch_seed: int | None = None,
+    logits: str = "",
+    positions: str = "",
 ) -> Dump:
     """Run a device over a golden's prompts and write down every stage; the run, opened.
 
@@ -115,6 +121,7 @@ def run_device(
         free: a chained run generates freely as well.
         layers: `A:B`, target layers A to B - 1 alone, one in memory at a time, on the golden's inputs: a local run.
         limits: of a process of its own that the device then lives in; None has it live in this one.
+        sketch, sketch_seed, logits, positions: what is kept of its tensors: see `parity.golden.smaller.Smaller`.
 
     Raises:
         UsageError: no such device, its shapes are not the golden's, or a glob matches nothing.
@@ -123,6 +130,7 @@ def run_device(
     """
     from parity.drive import RunRequest
     from parity.drive import run_device as drive
+    from parity.golden.smaller import Smaller
     from parity.golden.store import Dump
     from parity.home import fresh
     from parity.layers import Layers
@@ -142,6 +150,7 @@ def run_device(
         progress=progress,
         device_name=device,
         free=free,
+        smaller=Smaller(sketch, sketch_seed, logits, positions),
     )
     return Dump(drive(request))
 
@@ -209,6 +218,7 @@ def compare_dumps(
     policy: File | None = None,
     strict: bool = False,
     rerun: Rerun | None = None,
+    without: Sequence[str] = (),
 ) -> Report:
     """Judge every selected stage of a run, or of a `device_difference`, against a golden.
 
@@ -218,6 +228,8 @@ def compare_dumps(
         strict: a warning is a failure.
         rerun: runs the reference again for a run that went on with experts of its own: `ReferenceRerun()`, which needs
             torch. Without it such a run is inconclusive at best.
+        without: bounds that are left out where sketches or best logits, in place of whole tensors, say nothing of them
+            (docs/smaller-goldens.md); without that such a stage is inconclusive.
 
     Raises:
         UsageError: the run is none over this golden, or the policy cannot be read.
@@ -229,7 +241,7 @@ def compare_dumps(
     bounds = read_policy(policy, run.manifest.case.precision)
     if isinstance(run, DeviceDifference):
         return compare_devices(golden, run, bounds, stages, strict)
-    return compare(golden, run, bounds, stages, strict, rerun)
+    return compare(golden, run, bounds, stages, strict, rerun, without)
 
 
 def worst_slices(

@@ -7,15 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parity.batching import SAMPLE, Script, VerbCall, perform, performed
 from parity.errors import DeviceFailed, ParityError, UsageError
 from parity.families import BLOCK, TAPS, family_of
+from parity.golden.keeping import Keeping
 from parity.golden.manifest import Case, Generation, Mode, Parted, PromptCase, declared_shown
 from parity.golden.provenance import now, producer, with_constants
+from parity.golden.smaller import Smaller
 from parity.golden.store import DumpWriter
 from parity.golden.trust import device_modules
 from parity.golden.views import DumpView
@@ -26,6 +29,7 @@ from parity.looping import drive_loop, generate_loop
 from parity.progress import Progress, quiet
 from parity.seam import Description, Device, Layered, Looping, Tap, VaryingK
 from parity.shown import View, with_returned
+from parity.sketch import Sketched
 from parity.stages import (
     ACCEPT_EMITTED,
     ACCEPT_LENGTH,
@@ -50,7 +54,8 @@ class RunRequest:
 
     `stages` are globs; `free` asks for a free run as well (chained only): without one the run says nothing of it.
     `device_name` is what was given to `--device`, so that the factory's source counts as the device's. `layers` are the
-    target's layers that are run alone, one after the other, by a `parity.seam.Layered`; a local run.
+    target's layers that are run alone, one after the other, by a `parity.seam.Layered`; a local run. `smaller` is what
+    is kept of its tensors.
     """
 
     device: Device | Layered
@@ -62,6 +67,7 @@ class RunRequest:
     progress: Progress = quiet
     device_name: str = ""
     layers: Layers | None = None
+    smaller: Smaller = Smaller()
 
     def __post_init__(self) -> None:
         if (self.layers is None) == isinstance(self.device, Layered):
@@ -95,9 +101,14 @@ def run_device(request: RunRequest) -> Path:
     shown = with_returned(says.shown, names, loop)
     view = View(shown, names)
     forced, ties = forced_of(request.mode, says, view), ties_of(golden, says, view)
-    with DumpWriter(request.out) as writer:
+    asked = request.smaller.beside(golden)
+    kept = asked.kept()
+    if (kept or asked.positions) and case.sampling:
+        raise UsageError(f"{golden.folder} samples: what tokens are drawn from is kept whole")
+    keep = Keeping(kept, asked.positions, names) if kept or asked.positions else None
+    with DumpWriter(request.out, keep=keep, lengths=[len(prompt.ids) for prompt in case.prompts]) as writer:
         prompts: dict[int, PromptCase] = {}
-        for number, trace, generation in _driven(request, names, forced, wanted.__contains__, ties):
+        for number, trace, generation in _driven(request, names, forced, wanted.__contains__, ties, keep):
             _refuse_undeclared(says.name, trace, view)
             _write(writer, number, precision, stages, trace)
             parted = Parted(round=trace.parted[0], stage=trace.parted[1]) if trace.parted else None
@@ -134,6 +145,8 @@ def run_device(request: RunRequest) -> Path:
                 layers=(request.layers.first, request.layers.last) if request.layers else None,
                 sampling=case.sampling,
                 seed=case.seed,
+                kept=kept,
+                positions=asked.positions,
                 prompts_digest=case.prompts_digest,
                 prompts=tuple(prompts[number] for number in sorted(prompts)),
             ),
@@ -147,12 +160,13 @@ def _driven(
     forced: frozenset[str],
     keep: Callable[[str], bool],
     ties: Mapping[str, Grid],
+    keeping: Keeping | None,
 ) -> Iterator[tuple[int, ForcingTrace, Generation | None]]:
     """Every prompt's number, trace and free generation; as they end where the device runs several at once."""
     case, traces = request.golden.manifest.case, dict[int, ForcingTrace]()
 
     def make_trace(number: int) -> ForcingTrace:
-        traces[number] = ForcingTrace(names, truth_of(request.golden, number), forced, keep, ties)
+        traces[number] = ForcingTrace(names, truth_of(request.golden, number), forced, keep, ties, keeping)
         return traces[number]
 
     if request.layers:
@@ -220,7 +234,7 @@ def _refuse_undeclared(name: str, trace: ForcingTrace, view: View) -> None:
     """Raises:
     UsageError: the device hands over what it does not declare as shown: nobody would judge it.
     """
-    for round_, stage in trace.tensors:
+    for round_, stage in (*trace.tensors, *trace.sketches):
         if not view.rows(stage, round_):
             raise UsageError(f"device {name} hands over {stage} in round {round_}, which it does not declare as shown")
 
@@ -229,8 +243,9 @@ def _write(writer: DumpWriter, prompt: int, precision: Precision, stages: Sequen
     """One prompt's tensors, rank by rank where the device has ranks; what they share is rank 0's."""
     sharding = {stage: how for (_, stage), (how, _) in trace.shards.items()}
     for rank in range(max((len(shards) for _, shards in trace.shards.values()), default=1)):
+        tensors: dict[tuple[int, str], NDArray[Any] | Sketched]
         tensors = {place: shards[rank] for place, (_, shards) in trace.shards.items()}
-        tensors = tensors if rank else {**trace.tensors, **tensors}
+        tensors = tensors if rank else {**trace.tensors, **trace.sketches, **tensors}
         writer.add(prompt, precision, stages, tensors, rank, sharding, trace.tensors)
 
 
@@ -395,6 +410,11 @@ def _samples(golden: DumpView, says: Description, loop: bool) -> None:
 
 
 def _all_stages(golden: DumpView) -> None:
+    if golden.keeps:
+        raise UsageError(
+            f"{golden.folder} keeps some of its tensors as less than whole; a local comparison starts every stage from the "
+            "golden's input: run over a whole golden of the same case, and compare the run with this one"
+        )
     missing = [name for name in golden.declared if name not in golden.manifest.stages]
     if missing:
         raise UsageError(

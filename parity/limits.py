@@ -54,6 +54,9 @@ ROUNDS = 1_000_000
 DRAFTS = 1_024
 """K: drafters are made for 8."""
 
+SKETCH = 4_096
+"""Numbers of a sketched row, or logits kept of one: a row of gpt-oss has 2,880."""
+
 SCHEDULE = 64
 """Rounds whose K are told in turn."""
 

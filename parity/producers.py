@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import asdict, fields
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +19,7 @@ from parity.contract.sizes import read_pair
 from parity.errors import UsageError
 from parity.factories import ENGINES, Factory
 from parity.golden.manifest import Model, Producer
+from parity.golden.smaller import Smaller
 from parity.golden.store import Dump
 from parity.golden.views import DumpView, TrustedGolden
 from parity.home import fresh
@@ -46,7 +47,12 @@ The PyTorch references, the same with the plain target, vLLM in its own environm
 DRAFTERS = {"eagle": "eagle3"}
 """The tiny drafter of a reference that is not for P-EAGLE."""
 
-OPTIONS = {"python": "vllm-python", "partial_kv": "partial-kv", "kv_cache": "kv-cache"}
+OPTIONS = {
+    "python": "vllm-python",
+    "partial_kv": "partial-kv",
+    "kv_cache": "kv-cache",
+    "sketch_seed": "sketch-seed",
+}
 """Options of a reference that are not called as the request's field."""
 
 
@@ -93,7 +99,8 @@ def dump_golden(
         out: a new folder; one below `parity.home.home()` by default.
         reference: one of `REFERENCES`.
         options: what only some references take: `roundings`, `partial_kv`, `kv_cache`, `sample`, `seed`, `batch`,
-            `memory`, `resume`, `max_bytes`, `python`, `floor`, `checkout`, `derived`.
+            `memory`, `resume`, `max_bytes`, `python`, `floor`, `checkout`, `derived`; of what is kept `sketch`,
+            `sketch_seed`, `logits`, `positions`.
 
     Raises:
         UsageError: this reference does not take one of the options, is not installed, or anything else does not fit.
@@ -201,6 +208,7 @@ def how_made(golden: DumpView) -> dict[str, Any]:
     kept: dict[str, Any] = {"partial_kv": case.partial_kv} if case.partial_kv else {}
     kept |= {"kv_cache": case.kv_cache} if case.kv_cache else {}
     kept |= {"sample": case.sampling, "seed": case.seed} if case.sampling else {}
+    kept |= asdict(Smaller.of(case)) if golden.keeps else {}
     return {"reference": "plain" if is_plain(producer) else "own", "roundings": case.roundings, **kept}
 
 

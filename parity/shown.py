@@ -14,7 +14,7 @@ from parity.batching import BatchCall, BatchVerbs
 from parity.errors import UsageError
 from parity.kv_cache import of_drafter
 from parity.limits import LAYERS
-from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Rows, Sampling, Shown, Tap, When
+from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Rows, Sampling, Shown, SketchTap, Tap, When
 from parity.stages import (
     ACCEPT_EMITTED,
     ACCEPT_LENGTH,
@@ -217,12 +217,18 @@ class PartTap:
         for name in ("rows", "ranks"):
             if callable(handing := getattr(tap, name, None)):
                 setattr(self, name, partial(self._hand, handing))
+        if isinstance(tap, SketchTap):
+            self.projection, self.sketch = partial(self._table, tap), tap.sketch
         if hasattr(tap, "passes"):
             self.passes = tap.passes
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
         """Take a stage; see `parity.seam.Tap`."""
         return np.asarray(self._hand(self._tap, stage, value))
+
+    def _table(self, tap: SketchTap, stage: str, width: int) -> np.ndarray | None:
+        """Of a hidden stage none, so that it comes whole and is left as it is."""
+        return tap.projection(stage, width) if self._view.rows(stage, self.round) == "all" else None
 
     def _hand(self, handing: Callable[..., Any], stage: str, value: Any, *rest: Any) -> Any:
         known = stage in self._view.declared  # another name is the tap's to refuse

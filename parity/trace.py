@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
+from parity.sketch import Sketched, joined, projection
 from parity.stages import (
     ACCEPT_EMITTED,
     ACCEPT_LENGTH,
@@ -22,6 +24,7 @@ from parity.stages import (
 )
 
 if TYPE_CHECKING:
+    from parity.golden.keeping import Keeping
     from parity.grid import Grid
 
 Tensors = dict[tuple[int, str], NDArray[Any]]
@@ -34,16 +37,24 @@ class Trace:
     Args:
         declared: the stages of this pair of models.
         keep: which of them to keep in memory; all by default.
+        keeping: what is kept of each; all of it where None.
 
     Attributes:
         tensors: whole tensors.
+        sketches: those that the device made itself.
         shards: of a tensor-parallel device, how the ranks' tensors of a place merge, and each rank's.
     """
 
-    def __init__(self, declared: Mapping[str, Named], keep: Callable[[str], bool] = lambda name: True):
-        self.declared, self.keep = declared, keep
+    def __init__(
+        self,
+        declared: Mapping[str, Named],
+        keep: Callable[[str], bool] = lambda name: True,
+        keeping: Keeping | None = None,
+    ):
+        self.declared, self.keep, self.keeping = declared, keep, keeping
         self.round = 0
         self.tensors: Tensors = {}
+        self.sketches: dict[tuple[int, str], Sketched] = {}
         self.shards: dict[tuple[int, str], tuple[str, list[NDArray[Any]]]] = {}
         self.passed: dict[str, list[NDArray[Any]]] = {}
         self.seen: set[str] = set()
@@ -59,21 +70,45 @@ class Trace:
         Raises:
             UsageError: the stage is not in the table, has another rank, or came twice in this round.
         """
+        self._admit(stage, value.shape)
+        if self.keep(stage):
+            self.tensors[self.round, stage] = np.array(value, order="C")
+        return value
+
+    def _admit(self, stage: str, shape: tuple[int, ...]) -> None:
         named = self.declared.get(stage)
         if named is None:
             raise UsageError(f"a tensor was handed over as {stage!r}, which is no declared stage")
-        if value.ndim != len(named.stage.axes):
+        if len(shape) != len(named.stage.axes):
             axes = ",".join(named.stage.axes)
-            raise UsageError(f"{stage} came with shape {value.shape}; its axes are [{axes}]")
+            raise UsageError(f"{stage} came with shape {shape}; its axes are [{axes}]")
         if stage in self.seen:
             raise UsageError(
                 f"{stage} came twice in round {self.round}: a stage of several passes comes joined, or pass by pass "
                 "through the tap's method `rows` (parity.seam.RowTap)"
             )
         self.seen.add(stage)
+
+    def projection(self, stage: str, width: int) -> NDArray[np.float32] | None:
+        """The table of a stage that is kept as a sketch; see `parity.seam.SketchTap`."""
+        form = self.keeping.form(stage, (1, width)) if self.keeping is not None else None
+        return projection(form.seed, form.sketch, width) if form and form.sketch and not form.top else None
+
+    def sketch(
+        self, stage: str, products: NDArray[Any], squares: NDArray[Any], shape: tuple[int, ...], dtype: str
+    ) -> NDArray[Any] | None:
+        """Record a sketch; see `parity.seam.SketchTap`.
+
+        Raises:
+            UsageError: it is of another size than the table's, or as for a tensor.
+        """
+        table = self.projection(stage, prod(shape[1:]))
+        if table is None or products.shape != (shape[0], table.shape[1]) or squares.shape != (shape[0],):
+            raise UsageError(f"{stage} came as a sketch of shape {products.shape} for a tensor of shape {shape}")
+        self._admit(stage, shape)
         if self.keep(stage):
-            self.tensors[self.round, stage] = np.array(value, order="C")
-        return value
+            self.sketches[self.round, stage] = Sketched(joined(products, squares), shape, dtype)
+        return None
 
     def rows(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
         """Record a stage once all its rows are there; see `parity.seam.RowTap`.
@@ -124,8 +159,9 @@ class ForcingTrace(Trace):
         forced: Container[str],
         keep: Callable[[str], bool] = lambda name: True,
         grids: Mapping[str, Grid] | None = None,
+        keeping: Keeping | None = None,
     ):
-        super().__init__(declared, keep)
+        super().__init__(declared, keep, keeping)
         self.golden, self.forced, self.grids = golden, forced, grids or {}
         self.parted: tuple[int, str] | None = None
 
@@ -141,6 +177,16 @@ class ForcingTrace(Trace):
             return value
         super().rows(stage, value, first, total)
         return self._forced(stage, value, first, total)
+
+    def sketch(
+        self, stage: str, products: NDArray[Any], squares: NDArray[Any], shape: tuple[int, ...], dtype: str
+    ) -> NDArray[Any] | None:
+        """Record a sketch as `Trace.sketch`, then return the golden's tensor where the stage is forced."""
+        if self.parted:
+            return None
+        super().sketch(stage, products, squares, shape, dtype)
+        true = self._due(stage, shape[0]) if stage in self.forced else None
+        return true if true is not None and true.shape == shape else None
 
     def returned(self, stage: str, value: Iterable[SupportsIndex]) -> NDArray[Any]:
         """Take the integers that a verb returned as a stage; those to continue with.
@@ -181,6 +227,7 @@ class ForcingTrace(Trace):
         order = [named.name for named in dataflow(self.declared.values(), self.round)]
         for name in order[order.index(behind) + 1 :] if behind else order:
             self.tensors.pop((self.round, name), None)
+            self.sketches.pop((self.round, name), None)
             self.shards.pop((self.round, name), None)
 
     def _agreed(self, stage: str, tokens: NDArray[Any]) -> NDArray[Any]:

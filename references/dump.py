@@ -18,6 +18,7 @@ import torch
 
 from parity.errors import UsageError
 from parity.golden.digests import digest_files
+from parity.golden.keeping import Keeping
 from parity.golden.manifest import Checkpoint, Producer, ProducerPart
 from parity.golden.parts import Parts
 from parity.golden.provenance import producer
@@ -53,6 +54,9 @@ def dump_golden(request: Request) -> Path:
 def dump(request: Request, by: Computed) -> Path:
     """Run a loop in float32, then in bfloat16 on the same tokens, and write a golden folder; see `dump_golden`."""
     checkpoints = request.checkpoints()
+    kept_stages = request.smaller.kept()
+    if kept_stages and request.sample:
+        raise UsageError("--sketch and --logits are of greedy goldens: what tokens are drawn from is needed whole")
     cast = Cast(request, by)
     truth = cast.truth()
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
@@ -68,7 +72,8 @@ def dump(request: Request, by: Computed) -> Path:
     who = _producer(by, truth.target.module, names)
     parts = Parts(request.out, _identity(request, checkpoints, who)) if request.resume else None
 
-    with DumpWriter(request.out, request.max_bytes) as writer:
+    keep = Keeping(kept_stages, request.positions, names) if kept_stages or request.positions else None
+    with DumpWriter(request.out, request.max_bytes, keep, [len(ids) for _, ids in prompts]) as writer:
         cases, group = [], {}
         for number, (name, ids) in enumerate(prompts):
             generation = parts.take(number, writer) if parts else None
@@ -103,6 +108,8 @@ def dump(request: Request, by: Computed) -> Path:
             kv_scales=truth.scales,
             schedule=request.schedule,
             sampling=sampling,
+            kept=kept_stages,
+            positions=request.positions,
         )
         finish(writer, request, checkpoints, dumped)
     if parts:

@@ -12,7 +12,7 @@ import numpy as np
 from parity.errors import UsageError
 from parity.families import Family
 from parity.golden.digests import digest_files
-from parity.golden.manifest import Case, Checkpoint, Generation, Model, Producer, PromptCase
+from parity.golden.manifest import Case, Checkpoint, Generation, KeptStages, Model, Producer, PromptCase
 from parity.golden.provenance import checkpoint, now, with_constants
 from parity.golden.store import DumpWriter
 from parity.sampling import as_text, written
@@ -72,7 +72,8 @@ class Dumped:
     """What a producer dumped: who it is, layers of target and drafter, and each prompt's id, tokens and generation.
 
     `constants` are what it read of the two config.json files, `partial_kv` the pages that a drafter's row attends to,
-    `kv_cache` the formats of the caches; see `parity.seam.Description`. `kv_scales` are by side, part and layer. `draft_vocabulary`: see `parity.golden.manifest.Model`.
+    `kv_cache` the formats of the caches; see `parity.seam.Description`. `kv_scales` are by side, part and layer.
+    `draft_vocabulary`: see `parity.golden.manifest.Model`. `kept` and `positions`: see `parity.golden.manifest.Case`.
     """
 
     producer: Producer
@@ -88,6 +89,8 @@ class Dumped:
     kv_scales: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     schedule: tuple[int, ...] = ()
     sampling: Numbered | None = None
+    kept: tuple[KeptStages, ...] = ()
+    positions: str = ""
 
 
 def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str, Checkpoint], dumped: Dumped) -> None:
@@ -129,6 +132,8 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
             kv_scales={side: dict(parts) for side, parts in dumped.kv_scales.items()},
             sampling=written(sampling.settings) if sampling else "",
             seed=sampling.seed if sampling else 0,
+            kept=dumped.kept,
+            positions=dumped.positions,
             prompts_digest=digest_files([request.prompts]),
             prompts=tuple(
                 PromptCase(id=name, ids=tuple(ids), generation=one, uniforms=numbers)

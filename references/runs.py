@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from parity.golden.manifest import Generation, Variant
+from parity.golden.smaller import Smaller
 from parity.golden.store import DumpWriter
 from parity.references.loop import SpeculativeLoop
 from parity.references.request import GoldenRequest, Numbered
@@ -28,7 +29,8 @@ class Request(GoldenRequest):
 
     `schedule` is K of each round in turn, from the first one again behind the last; nothing for `k` in all of them.
     `sample` is what `parity.sampling` reads, nothing for greedy tokens; `seed` is of the random numbers. `resume` keeps
-    what is done beside `out` until the golden is whole, and goes on from there.
+    what is done beside `out` until the golden is whole, and goes on from there. `sketch`, `sketch_seed`, `logits` and
+    `positions` say what is kept: see `parity.golden.smaller.Smaller`.
     """
 
     roundings: int = 1
@@ -38,6 +40,15 @@ class Request(GoldenRequest):
     sample: str = ""
     seed: int = 0
     resume: bool = False
+    sketch: int | None = None
+    sketch_seed: int | None = None
+    logits: str = ""
+    positions: str = ""
+
+    @property
+    def smaller(self) -> Smaller:
+        """What of the golden is kept."""
+        return Smaller(self.sketch, self.sketch_seed, self.logits, self.positions)
 
     def decides(self) -> dict[str, str]:
         """What of this decides what the golden holds, checkpoints and prompts apart."""
@@ -162,8 +173,9 @@ class PromptRun:
     def write(self, writer: DumpWriter) -> None:
         """Add what was recorded to the golden, and forget it."""
         writer.add(self.number, "float32", self.stages, _kept(self.record.tensors, {one.name for one in self.stages}))
+        truth = self.record.tensors if writer.keep else None
         for variant in FLOORS:
-            writer.add(self.number, variant, self.stages, self.floors.pop(variant))
+            writer.add(self.number, variant, self.stages, self.floors.pop(variant), truth=truth)
         del self.record
 
     def _draw(self, loop: SpeculativeLoop[Any, Any]) -> None:

@@ -11,7 +11,7 @@ from parity.golden.views import DumpView
 from parity.reports.console import STYLE, console
 
 if TYPE_CHECKING:
-    from parity.golden.manifest import TensorRow
+    from parity.golden.manifest import Case, TensorRow
     from parity.golden.verify import Verified
     from parity.plan import GoldenPlan
 
@@ -36,6 +36,8 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
         "schedule": case.schedule,
         "sampling": case.sampling,
         "seed": case.seed,
+        "kept": [one.model_dump() for one in case.kept],
+        "positions": case.positions,
         "mode": case.mode,
         "precision": case.precision,
         "prompts": len(case.prompts),
@@ -61,10 +63,21 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
     out.print(f"  case      {data['prompts']} prompts, {emitted if free else 'nothing generated'}", soft_wrap=True)
     if case.sampling:
         out.print(f"  sampling  {case.sampling}, seed {case.seed}", soft_wrap=True)
+    if said := _kept(case):
+        out.print(f"  kept      {said}", soft_wrap=True)
     out.print(f"  tensors   {data['tensors']} in {len(manifest.stages)} stages, {', '.join(variants)}")
     if stages:
         out.print(_stage_table(dump, stages == "families"))
     return data
+
+
+def _kept(case: Case) -> str:
+    """What is kept in place of whole tensors, in words; '' where nothing is."""
+    forms = {"sketch": "a sketch of {} numbers a row", "top": "the {} best a row"}
+    told = [f"{one.stages} as {forms[one.form].format(one.numbers)}" for one in case.kept]
+    told += [f"rows at positions {case.positions} of the prompts"] if case.positions else []
+    seeds = sorted({one.seed for one in case.kept if one.form == "sketch"})
+    return "; ".join(told) + (f"; seed {seeds[0]}" if seeds else "")
 
 
 def _versions(versions: dict[str, str]) -> str:

@@ -66,8 +66,10 @@ def _print_first(out: Console, report: Report) -> None:
         if report.holds:
             _tell(out, "holds", report.holds)
         _tell(out, "whose", _whose(report, stage))
-    # Causes are looked for with greedy references, in whole runs.
-    if (
+    # Causes are looked for with greedy references, in whole runs over whole tensors.
+    if report.verdict == FAIL and report.rests_on:
+        _tell(out, "next", "a run over whole tensors, `parity diff` without sketches: its cause is looked for in these")
+    elif (
         report.verdict == FAIL
         and not (report.sampling or report.layers)
         and (Path(report.run) / "manifest.json").is_file()
@@ -185,6 +187,8 @@ def _print_blind(out: Console, report: Report) -> None:
     if forced := [name for name in report.forced if any(stage.family == name for stage in report.stages)]:
         names = ", ".join(forced)
         _tell(out, "forced", f"{names}: right on choices that were the golden's; the gates ask the device for its own")
+    for said in report.rests_on:
+        _tell(out, "evidence", said)
     if report.not_exercised:
         _tell(out, "not exercised", f"by these prompts: {'; '.join(report.not_exercised)}")
     if report.blind:

@@ -172,8 +172,34 @@ def engine(parent: type[Array] = Array) -> SimpleNamespace:
         interpret=programs.interpret,
         programs=programs,
         kind=kind,
+        sketch=_sketched,
         spread=_over_mesh,
     )
+
+
+def _sketched(value: Array, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Products of rows [1, W, ...] with a table [width, N + 1], and their sums of squares: [W, N + 1] and [W].
+
+    One program for each shape; the table stays where it is multiplied.
+    """
+    sums, squares = _products(value.held, _placed(table))
+    return np.asarray(sums), np.asarray(squares)
+
+
+@jax.jit
+def _products(held: jax.Array, table: jax.Array) -> tuple[jax.Array, jax.Array]:
+    rows = held[0].reshape(held.shape[1], -1).astype(jnp.float32)
+    return jnp.matmul(rows, table, precision=lax.Precision.HIGHEST), jnp.square(rows).sum(axis=1)
+
+
+_TABLES: dict[int, tuple[np.ndarray, jax.Array]] = {}
+
+
+def _placed(table: np.ndarray) -> jax.Array:
+    """The table on the device; parity hands over the same one every time."""
+    if id(table) not in _TABLES:
+        _TABLES[id(table)] = table, jnp.asarray(table)
+    return _TABLES[id(table)][1]
 
 
 def _over_mesh(sharding: Sharding) -> SimpleNamespace:

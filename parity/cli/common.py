@@ -145,6 +145,35 @@ bound_option = click.option(
 )
 
 
+smaller_options = (
+    click.option(
+        "--positions",
+        metavar="RANGES",
+        help="Keep the rows of these prompt positions, as in 0-15,40,100-, beside the last two and all generated ones.",
+    ),
+    click.option(
+        "--logits", metavar="whole|top:K", help="Keep the K largest logits of a row and the log-sum-exp; top:64 with --sketch."
+    ),
+    click.option(
+        "--sketch",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Keep N random sums of a row and its norm in place of it (docs/smaller-goldens.md).",
+    ),
+    click.option(
+        "--sketch-seed", type=click.IntRange(0, 2**63 - 1), help="Of the sums' signs; the golden's, or 0, by default."
+    ),
+)
+"""What a dump keeps of its tensors."""
+
+
+def smaller_option(command: Command) -> Command:
+    """--positions, --logits, --sketch and --sketch-seed."""
+    for option in reversed(smaller_options):
+        command = option(command)
+    return command
+
+
 partial_option = click.option(
     "--partial",
     is_flag=True,
@@ -185,15 +214,15 @@ def open_golden(wanted: Wanted) -> Dump:
     return golden
 
 
-def open_judging(wanted: Wanted, sampled: bool = False) -> OpenedGolden:
+def open_judging(wanted: Wanted, sampled: bool = False, smaller: bool = False) -> OpenedGolden:
     """As `open_golden`, to judge by: checked once, see `parity.golden.trust.trusted`."""
     from parity.golden.trust import trusted
 
-    return trusted(open_golden(wanted), sampled)
+    return trusted(open_golden(wanted), sampled, smaller)
 
 
 def open_both(
-    wanted: Wanted, folder: Path | None, partial: bool, sampled: bool = False
+    wanted: Wanted, folder: Path | None, partial: bool, sampled: bool = False, smaller: bool = False
 ) -> tuple[OpenedGolden, Dump | None]:
     """A golden to judge by, and the run in a folder, if one is named; a partial run shows what it holds and no more.
 
@@ -204,7 +233,7 @@ def open_both(
 
     if partial and folder is None:
         raise UsageError("--partial is of a dump: name its folder; a device declares what it shows")
-    golden = open_judging(wanted, sampled)
+    golden = open_judging(wanted, sampled, smaller)
     run = None if folder is None else Dump(folder)
     return golden, run.partial(golden) if run and partial else run
 

@@ -64,6 +64,13 @@ if TYPE_CHECKING:
     "--worst", type=click.IntRange(min=1), default=5, show_default=True, help="With --per: how many lines a stage."
 )
 @partial_option
+@click.option(
+    "--without",
+    default="",
+    metavar="NAME,…",
+    help="Leave these bounds out where sketches or best logits say nothing of them, as in largest,unlike "
+    "(docs/smaller-goldens.md); such a stage is inconclusive otherwise.",
+)
 @click.option("--all", "whole", is_flag=True, help="Print every stage family, those that pass as well.")
 @click.option("--strict", is_flag=True, help="A warning is a failure.")
 @isolation_options(default=False)
@@ -85,6 +92,7 @@ def diff(
     partial: bool,
     whole: bool,
     strict: bool,
+    without: str,
     json_file: Path | None,
     **rest: Any,
 ) -> None:
@@ -104,7 +112,8 @@ def diff(
     pair = {name: rest.pop(name) for name in OWN}
     if run and other:
         sys.exit(diff_pair(run, other, json_file, pair))
-    opened, made = open_both(golden, run, partial, sampled=True)
+    opened, made = open_both(golden, run, partial, sampled=True, smaller=True)
+    left_out = tuple(filter(None, without.split(",")))
     held = limits(**rest)
     if made:
         agree(made, device_name=device_name, mode=mode, precision=precision, layers=layers)
@@ -118,7 +127,7 @@ def diff(
             compared = device_difference(opened, made, against, stages, held, bar)
     with progress("the reference with the run's experts") as bar:
         rerun = ReferenceRerun(bar)
-        report = compare_dumps(opened, compared, stages, policy, strict, rerun)
+        report = compare_dumps(opened, compared, stages, policy, strict, rerun, left_out)
         slices = worst_slices(opened, compared, report, per, worst, rerun) if per else {}
     write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
     print_report(report, per, slices, whole)

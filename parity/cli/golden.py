@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from parity.cli.common import json_option, progress, stage_option, write_json
+from parity.cli.common import json_option, progress, smaller_option, stage_option, write_json
 from parity.schedule import read_k
 
 folder = click.Path(path_type=Path)
@@ -53,6 +53,7 @@ folder = click.Path(path_type=Path)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Of the random numbers of --sample; 0 by default.")
 @click.option("--max-new-tokens", type=int, default=48, show_default=True, help="Token budget of each prompt.")
 @stage_option
+@smaller_option
 @click.option(
     "--reference",
     type=click.Choice(["own", "plain", "vllm", "eagle"]),

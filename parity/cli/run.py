@@ -19,6 +19,7 @@ from parity.cli.common import (
     open_judging,
     precision_option,
     progress,
+    smaller_option,
     stage_option,
     write_json,
 )
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Folder to write; a new one under .parity/runs by default.",
 )
+@smaller_option
 @isolation_options(default=False)
 @json_option
 def run(
@@ -52,14 +54,18 @@ def run(
     stages: tuple[str, ...],
     out: Path | None,
     json_file: Path | None,
-    **isolation: Any,
+    **rest: Any,
 ) -> None:
     """Run a device over a golden's prompts and write down every stage."""
     from parity.api import run_device
     from parity.reports.dumps import print_dump
 
-    opened, held = open_judging(golden, sampled=True), limits(**isolation)
+    kept = {name: rest.pop(name) for name in ("positions", "logits", "sketch", "sketch_seed")}
+    kept = {name: value for name, value in kept.items() if value is not None}
+    opened, held = open_judging(golden, sampled=True, smaller=True), limits(**rest)
     foretell("run", opened, device_name)
     with progress(f"{device_name} {mode}") as bar:
-        made = run_device(opened, device_name, mode, precision, stages, out, layers=layers, limits=held, progress=bar)
+        made = run_device(
+            opened, device_name, mode, precision, stages, out, layers=layers, limits=held, progress=bar, **kept
+        )
     write_json(json_file, print_dump(made))

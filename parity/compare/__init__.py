@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import numpy as np
 
 from parity.compare.basis import Basis, Rerun, basis
+from parity.compare.best_logits import unknown_choices
 from parity.compare.choices import NOISE, as_they_are, judge_choices, judge_exact, judge_pair
 from parity.compare.constants import check_constants
 from parity.compare.evidence import Copies, lack_of_scores
@@ -24,11 +25,13 @@ from parity.compare.exercised import not_exercised, on_forced_inputs, unseen_pas
 from parity.compare.flips import hidden_layers
 from parity.compare.generation import acceptance, check_generation, unseen_text
 from parity.compare.hidden_pages import UNTOLD, unseen_pages
-from parity.compare.kept import UNSETTLED, by_noise, off_grid, unsettled
+from parity.compare.kept import less_than_whole, refuse_without, resting_on, unscored, with_choices, with_rows
 from parity.compare.numbers import judge_numbers
 from parity.compare.origins import held_instead
 from parity.compare.passes import ChainPasses
 from parity.compare.places import attest, mark, shows_first_in, witnesses
+from parity.compare.records import held
+from parity.compare.quantised import UNSETTLED, by_noise, off_grid, unsettled
 from parity.compare.report import (
     DISPUTED,
     FAIL,
@@ -67,10 +70,12 @@ def compare(
     globs: Sequence[str] = (),
     strict: bool = False,
     rerun: Rerun | None = None,
+    without: Sequence[str] = (),
 ) -> Report:
     """Judge every selected stage of a run.
 
     Args:
+        without: bounds that are left out where the evidence, a sketch or the best logits, says nothing of them.
         rerun: runs the reference once more with the experts of a run that continued with its own; without it such a
             run is inconclusive at best.
 
@@ -78,6 +83,7 @@ def compare(
         UsageError: the run is not one over this golden, the two share source, or the policy does not fit.
     """
     comparable(golden, run)
+    refuse_without(without)
     _fits(policy, golden)
     alone = layers_of(run)
     asked = select(globs, golden.manifest.stages)
@@ -94,7 +100,7 @@ def compare(
     copies = Copies(golden, mode)
     results = []
     for name in names:
-        result, new = _stage(golden, run, golden.declared[name], policy.row(name, mode), judged_on, copies)
+        result, new = _stage(golden, run, golden.declared[name], policy.row(name, mode), judged_on, copies, without)
         results.append(result)
         findings += new
     results = copies.noted_on(results)
@@ -104,6 +110,7 @@ def compare(
     findings += [*emitted.findings, *constants.findings]
     set_aside = [*emitted.set_aside, *constants.set_aside]
     own = judged_on.own
+    keeps = golden.keeps or run.keeps
     why = "the references themselves disagree on what it depends on"
     verdicts = [*(result.verdict for result in results), *(FAIL for _ in findings), *(DISPUTED for _ in set_aside)]
     verdicts += [INCONCLUSIVE] if constants.silent or parted else []
@@ -120,9 +127,9 @@ def compare(
         findings=tuple(findings),
         acceptance=acceptance(golden, run),
         first=first,
-        holds=held_instead(golden, run, golden.declared[first.stage]) if first and not _two_devices(run) else "",
+        holds=held_instead(golden, run, golden.declared[first.stage]) if first and not keeps and not _two_devices(run) else "",
         verdict=verdict,
-        reproduce=f"parity diff {run.command} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs),
+        reproduce=f"parity diff {run.command} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs) + (f" --without {','.join(without)}" if without else ""),
         strict=strict,
         blind=policy.blind,
         witnesses=witnesses(golden.manifest),
@@ -142,6 +149,8 @@ def compare(
         forced=on_forced_inputs(run.manifest.case.forced, mode),
         not_exercised=tuple(not_exercised(golden, run.manifest.case.lanes)),
         sampling=golden.manifest.case.sampling,
+        rests_on=resting_on(golden, run, results, without) if keeps else (),
+        without=tuple(without),
     )
 
 
@@ -182,36 +191,59 @@ def _structure(golden: TrustedGolden, run: DumpView, names: Sequence[str]) -> li
 
 
 def _stage(
-    golden: TrustedGolden, run: DumpView, named: Named, row: Row, on: Basis, copies: Copies
+    golden: TrustedGolden,
+    run: DumpView,
+    named: Named,
+    row: Row,
+    on: Basis,
+    copies: Copies,
+    without: Sequence[str],
 ) -> tuple[StageResult, list[Finding]]:
     """One stage over all prompts; inconclusive where no tensor could be compared, or rows lack evidence."""
+    keeps = not named.stage.exact and (golden.keeps or run.keeps)
+    less = less_than_whole(golden, run, named, row, on, without) if keeps else None
+    if less is not None:
+        return _apart(less[0], on), less[1]
     rows = stage_rows(on.golden, run, named)
     if rows is None or not len(rows.golden):
         empty = StageResult(named.name, named.stage.template, named.layer, row.judge, INCONCLUSIVE, row.reason, rows=0)
         return empty, []
     if not named.stage.exact:
         copies.look(rows, row)
-    result, findings = _judged(golden, run, rows, row, on)
+    result, findings = _judged(golden, run, rows, row, on, without)
     findings = [*findings, *off_grid(golden, run, rows)]
     if result.verdict == FAIL and unsettled(golden, run):
-        noisy = _judged(golden, run, rows, by_noise(named.name, run.manifest.case.mode), on)[0]
+        noisy = _judged(golden, run, rows, by_noise(named.name, run.manifest.case.mode), on, without)[0]
         if noisy.verdict in (PASS, WARN):
             result = replace(result, verdict=INCONCLUSIVE, note=f"the device is {UNSETTLED}")
     if result.verdict == FAIL and (unseen := unseen_pages(on.golden, run, rows)).any():
-        result = _without(unseen, result, golden, run, rows, row, on)
+        result = _without(unseen, result, golden, run, rows, row, on, without)
     if scores_of(named.name) in golden.manifest.stages and (count := int(unchecked(golden, run, rows).sum())):
         unknown = f"{count} of {result.rows} rows are not checked against their own scores"
         note = f"{unknown}: adding these up from the ranks may round as much"
         result = replace(result, verdict=join([result.verdict, INCONCLUSIVE]), note=result.note or note)
-    if result.rows_apart and result.verdict in (PASS, WARN):
-        own = f"{result.rows_apart} of {result.rows} rows ran through experts of the run's own"
-        note = on.lack or f"{own}, and nothing says what these make of them"
-        result = replace(result, verdict=INCONCLUSIVE, note=note)
-    return result, findings
+    if keeps:
+        result = with_rows(result, held(on.golden, run, named), without)
+    return _apart(result, on), findings
+
+
+def _apart(result: StageResult, on: Basis) -> StageResult:
+    """A result, no pass where rows of it lack evidence."""
+    if not result.rows_apart or result.verdict not in (PASS, WARN):
+        return result
+    own = f"{result.rows_apart} of {result.rows} rows ran through experts of the run's own"
+    return replace(result, verdict=INCONCLUSIVE, note=on.lack or f"{own}, and nothing says what these make of them")
 
 
 def _without(
-    unseen: np.ndarray, result: StageResult, golden: TrustedGolden, run: DumpView, rows: StageRows, row: Row, on: Basis
+    unseen: np.ndarray,
+    result: StageResult,
+    golden: TrustedGolden,
+    run: DumpView,
+    rows: StageRows,
+    row: Row,
+    on: Basis,
+    without: Sequence[str],
 ) -> StageResult:
     """A stage that fails: whether it does so without the rows [R] whose pages nobody saw.
 
@@ -219,13 +251,13 @@ def _without(
     """
     if scores_of(rows.named.name) in golden.declared:
         unseen = unseen & ~contradicting(golden, run, rows)
-    if not unseen.all() and _judged(golden, run, rows.take(~unseen), row, on)[0].verdict == FAIL:
+    if not unseen.all() and _judged(golden, run, rows.take(~unseen), row, on, without)[0].verdict == FAIL:
         return result
     return replace(result, verdict=INCONCLUSIVE, note=f"{int(unseen.sum())} of {result.rows} rows {UNTOLD}, settles it")
 
 
 def _judged(
-    golden: TrustedGolden, run: DumpView, rows: StageRows, row: Row, on: Basis
+    golden: TrustedGolden, run: DumpView, rows: StageRows, row: Row, on: Basis, without: Sequence[str]
 ) -> tuple[StageResult, list[Finding]]:
     """The rows of one stage by its policy row."""
     named, scored = rows.named, scores_of(rows.named.name)
@@ -244,10 +276,15 @@ def _judged(
     if row.judge not in ("experts", "decision"):
         raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for numbers")
     scores = _scores(on.golden, run, named)
-    if scores is not None and len((shared := paired(rows, scores))[0].golden) == len(rows.golden):
-        scores = shared[1]
+    count, left = len(rows.golden), 0
+    if scores is not None and (golden.keeps or run.keeps):
+        there, left = unscored(rows, scores)
+        rows = rows if len(there) == count else rows.take(there)
+    if scores is not None and len((common := paired(rows, scores))[0].golden) == len(rows.golden):
+        scores = common[1]
     against, settled = _against(golden, run, rows, replay), replay.settled if replay else as_they_are
     judged = _explained(judge_choices(rows, scores, row, against, on.excluded(rows), settled), scores)
+    judged = with_choices(judged, count, left, unknown_choices(rows, scores) if scores else 0, without)
     return replay.told(judged, rows) if replay else judged, []
 
 
@@ -329,6 +366,8 @@ def comparable(golden: TrustedGolden, run: DumpView) -> None:
             f"{run.folder} says that the pair has {layers[1]} layers, {golden.folder} that it has {layers[0]}"
         )
     refuse_shared(true.producer, seen.producer)
+    if len(run.sides) > 1 and (golden.keeps or any(side.keeps for side in run.sides)):
+        raise UsageError("two devices are compared on whole tensors: golden or runs keep less")
     for side in run.sides:
         refuse_synthetic(side.manifest.producer, str(side.folder))
 

@@ -140,8 +140,9 @@ def _unchosen(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iterat
         return
     inside = ((rows.prompt == pair.number) & (rows.round == round_)).nonzero()[0]
     row = common - ends[round_] if round_ else len(chosen) - 1
-    if row >= min(len(inside), len(chosen)) or int(chosen[row]) == token:
+    if row >= len(chosen) or len(chosen) - row > len(inside) or int(chosen[row]) == token:
         return
+    row -= len(chosen)  # from the end: of the prompt's rows some may not be kept
     scores = rows.device[inside[row]].astype(float)
     regret = scores.max() - scores[token] if token < len(scores) else float("inf")
     if not regret <= NOISE_SIGMAS * row_noise(rows)[inside[row]]:

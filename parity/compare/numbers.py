@@ -65,7 +65,7 @@ class RowErrors:
         """Rows [R] (bool) that are kept and beyond a bound of a single row; beyond l2's where the policy has none."""
         exceeds = np.zeros(len(self.excluded), bool)
         for name, figures in (("worst_row", self.device / self.noisy), ("largest", self.element)):
-            if name in row.bounds:
+            if name in row.bounds and not (name == "largest" and self.rows.sketched):
                 exceeds |= ~(figures <= row.bounds[name].warn)
         if not {"worst_row", "largest"} & set(row.bounds) and "l2" in row.bounds:
             exceeds = ~(self.device / self.noisy <= row.bounds["l2"].warn)
@@ -122,7 +122,7 @@ def judge_numbers(rows: StageRows, excluded: np.ndarray, row: Row) -> tuple[Stag
         x=figures | _plain(device, floor, unit) | (_missed(rows, topk) if unit == "noise" else {}),
         bounds={name: (bound.ok, bound.warn) for name, bound in row.bounds.items()},
         topk=topk,
-        **(_where(errors, row) if verdict in (FAIL, WARN) else {}),
+        **(failing_place(errors, row) if verdict in (FAIL, WARN) else {}),
         note=missing.note if missing else "",
     )
     return result, check_values(rows, device, floor)
@@ -178,7 +178,7 @@ def bound_verdict(value: float, bound: Bound) -> str:
     return PASS if value <= bound.ok else WARN if value <= bound.warn else FAIL
 
 
-def _where(errors: RowErrors, row: Row) -> dict[str, Any]:
+def failing_place(errors: RowErrors, row: Row) -> dict[str, Any]:
     """The worst row, and the first one beyond its own bound: in the first tensor (by round, then prompt) that breaks a
     bound alone. Where that tensor is off as a whole (a scale, a bias) and no row of it is, its worst row stands for it.
     """
@@ -188,7 +188,8 @@ def _where(errors: RowErrors, row: Row) -> dict[str, Any]:
     for round_, prompt in sorted(set(zip(rows.round[keep].tolist(), rows.prompt[keep].tolist(), strict=True))):
         inside = keep & (rows.round == round_) & (rows.prompt == prompt)
         figures = errors.statistics(inside)
-        if any(bound_verdict(figures[name], bound) == FAIL for name, bound in row.bounds.items() if name in figures):
+        bounds = {name: bound for name, bound in row.bounds.items() if not (name == "largest" and rows.sketched)}
+        if any(bound_verdict(figures[name], bound) == FAIL for name, bound in bounds.items() if name in figures):
             alone = bad & inside
             first = first_of(rows, alone) if alone.any() else int(np.where(inside, size, -1.0).argmax())
             break

@@ -35,7 +35,7 @@ def labels(rows: StageRows, row: Row) -> dict[str, Any]:
 def place_of(rows: StageRows, index: int) -> Place:
     """A row's labels, with the head of its largest error where the stage has a head axis."""
     head = None
-    if {"N", "G"} & set(rows.named.stage.axes):
+    if {"N", "G"} & set(rows.named.stage.axes) and not rows.sketched:
         gap = rows.device[index].astype(np.float64) - rows.golden[index].astype(np.float64)
         head = int((gap**2).sum(axis=-1).argmax())
     prompt, round_, position = (int(label[index]) for label in (rows.prompt, rows.round, rows.position))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.golden.keeping import Record
 from parity.golden.manifest import ShownRecord, TensorRow, Variant
 from parity.golden.views import DumpView, TensorPlace, TrustedGolden
 from parity.shown import View
@@ -30,6 +31,10 @@ class RebasedGolden(TrustedGolden):
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
         """The re-run's rows of a tensor, or the golden's."""
         return self._side(prompt).stored(variant, prompt, round_, stage)
+
+    def record(self, variant: Variant, prompt: int, round_: int, stage: str) -> Record | None:
+        """The re-run's, which is whole, or the golden's."""
+        return self._side(prompt).record(variant, prompt, round_, stage)
 
 
 class Overlaid(DumpView):
@@ -62,6 +67,11 @@ class ForcedGolden(TrustedGolden):
             return self.golden.stored(variant, prompt, round_, stage) if own is None else own
         return self.golden.stored(variant, prompt, round_, stage)
 
+    def record(self, variant: Variant, prompt: int, round_: int, stage: str) -> Record | None:
+        """As `stored`, of what the golden keeps."""
+        exact = stage.endswith(".experts")
+        return super().record(variant, prompt, round_, stage) if exact else self.golden.record(variant, prompt, round_, stage)
+
 
 class WithExperts(DumpView):
     """A run with the experts that it is taken to have chosen, of the layers whose experts it does not show."""
@@ -81,6 +91,11 @@ class WithExperts(DumpView):
         """The inferred experts, or what the run recorded."""
         place = variant, prompt, round_, stage
         return self.experts[place] if place in self.experts else self.run.stored(*place)
+
+    def record(self, variant: Variant, prompt: int, round_: int, stage: str) -> Record | None:
+        """As `stored`, of what a run keeps."""
+        place = variant, prompt, round_, stage
+        return super().record(*place) if place in self.experts else self.run.record(*place)
 
 
 class SettledRun(DumpView):
@@ -102,3 +117,7 @@ class SettledRun(DumpView):
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
         """The run's rows."""
         return self.run.stored(variant, prompt, round_, stage)
+
+    def record(self, variant: Variant, prompt: int, round_: int, stage: str) -> Record | None:
+        """The run's."""
+        return self.run.record(variant, prompt, round_, stage)

@@ -15,6 +15,8 @@ FORCED = "forced"
 """What a family says in place of pass where all that it is made from was the golden's."""
 DISPUTED = "disputed"
 """The references disagree: no fault of the device's, and no evidence for it."""
+WHOLE = "whole"
+"""The evidence of a verdict that rests on whole tensors."""
 RANK = {NOT_JUDGED: -1, PASS: 0, WARN: 1, INCONCLUSIVE: 2, DISPUTED: 2.5, FAIL: 3}
 """How grave a verdict is."""
 
@@ -80,6 +82,8 @@ class StageResult:
     bugs contradict the scores that they were made from. `marks` say whose error it is (see `places.mark`); `note` why a
     stage is inconclusive, or a choice is wrong alone. `first` and `worst` are rows: where some are
     beyond their own bound the first and the worst of those, counted by `bad_rows`; `relation` says which they are.
+    `evidence` is what the verdict rests on: whole tensors, a sketch, the best logits; `intervals` the ends of what a sketch
+    tells of each figure, `not_judged` what it says nothing of.
     """
 
     stage: str
@@ -107,6 +111,9 @@ class StageResult:
     relation: str = ""
     marks: tuple[str, ...] = ()
     note: str = ""
+    evidence: str = WHOLE
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    not_judged: tuple[str, ...] = ()
 
     @property
     def rows_summary(self) -> str:
@@ -186,6 +193,7 @@ class Report:
     `layers` are the target layers that were run alone, `outside` the stages asked for that are none of theirs: of
     these the verdict says nothing.
     `holds` is what the wrong rows of the first divergent stage hold instead of their own values, where that is known.
+    `rests_on` says by what the stages were judged where that is less than whole tensors, `without` what was left out.
     `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
 
@@ -214,6 +222,8 @@ class Report:
     sampling: str = ""
     layers: str = ""
     outside: int = 0
+    rests_on: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -27,7 +27,9 @@ class StageRows:
 
     `golden`, `device` and `floor` are [R, ...]; `prompt`, `round` and `position` label each row ([R],
     int64; a position is the row's absolute place in its sequence). `floor` is None for exact stages. `source` is
-    the golden that the rows are of.
+    the golden that the rows are of. Of logits of which the best are kept `known` are the columns [R, k] that are, and
+    `noise` the RMS error of the floor over each whole row [R]; what is not kept is at the least of what is.
+    Of what is `sketched` there are places and shapes alone.
     """
 
     named: Named
@@ -38,6 +40,9 @@ class StageRows:
     round: np.ndarray
     position: np.ndarray
     source: DumpView | None = None
+    noise: np.ndarray | None = None
+    known: np.ndarray | None = None
+    sketched: bool = False
 
     @property
     def noise_floor(self) -> np.ndarray:
@@ -131,7 +136,14 @@ def stage_rows(
 
     Cache stages contribute the rows that changed since the round before on any of the sides.
     `device` names another variant of `run` than its own precision, `mode` another floor than its own.
+
+    Raises:
+        UsageError: either keeps this stage as a sketch.
     """
+    if golden.keeps or run.keeps:
+        from parity.compare.records import whole_rows
+
+        return whole_rows(golden, run, named, device=device, mode=mode)
     case = run.manifest.case
     sides: list[tuple[DumpView, Variant]] = [(golden, "float32"), (run, device or case.precision)]
     sides += [] if named.stage.exact else [(golden, FLOOR[mode or case.mode])]

@@ -55,6 +55,8 @@ def row_noise(scores: StageRows) -> np.ndarray:
 
     One row's choice is judged, so its floor is backed like a worst row's: by the noisy tenth's, not the median.
     """
+    if scores.noise is not None:
+        return scores.noise
     floor = measure(scores.golden, scores.noise_floor)
     everywhere = np.zeros(len(scores.golden), dtype=bool)
     rms = np.sqrt(floor.rows.golden_sq / scores.golden.shape[1])
@@ -78,12 +80,12 @@ def contradicting(golden: TrustedGolden, run: DumpView, rows: StageRows) -> np.n
         scores, chosen = stage_rows(golden, side, named), stage_rows(golden, side, rows.named)
         if scores is None or chosen is None or chosen.device.dtype.kind not in "iu":
             continue
-        in_chosen, in_scores = _shared(chosen, scores)
+        in_chosen, in_scores = shared(chosen, scores)
         wrong = np.zeros(len(chosen.golden), dtype=bool)
         wrong[in_chosen] = _beaten(side, named, chosen, scores, in_chosen, in_scores)
         if golden.imagined:
             wrong[in_chosen] &= ~_as_imagined(side, named, chosen, scores, in_chosen, in_scores)
-        in_rows, in_chosen = _shared(rows, chosen)
+        in_rows, in_chosen = shared(rows, chosen)
         contradict[in_rows] |= wrong[in_chosen]
     return contradict
 
@@ -99,7 +101,7 @@ def unchecked(golden: TrustedGolden, run: DumpView, rows: StageRows) -> np.ndarr
         if {named.name} & set(side.manifest.stages) & set(golden.manifest.stages) and _summed(side, named) > 1:
             scores = stage_rows(golden, side, named)
             if scores is not None:
-                in_rows, in_scores = _shared(rows, scores)
+                in_rows, in_scores = shared(rows, scores)
                 slack = _slack(side, named, scores, scores.device.astype(np.float32))
                 hidden[in_rows] |= (slack >= NOISE_SIGMAS * row_noise(scores))[in_scores]
     return hidden
@@ -166,13 +168,13 @@ def _drafted(ids: np.ndarray, chosen: StageRows, scores: StageRows) -> np.ndarra
 
 def paired(choices: StageRows, scores: StageRows) -> tuple[StageRows, StageRows]:
     """Choices and scores at the rows that both have: a device may show the last row of one and every row of another."""
-    of_choices, of_scores = _shared(choices, scores)
+    of_choices, of_scores = shared(choices, scores)
     if len(of_choices) == len(choices.golden) == len(scores.golden):
         return choices, scores
     return choices.take(of_choices), scores.take(of_scores)
 
 
-def _shared(first: StageRows, second: StageRows) -> tuple[np.ndarray, np.ndarray]:
+def shared(first: StageRows, second: StageRows) -> tuple[np.ndarray, np.ndarray]:
     """The numbers, in each, of the rows that both stages have, by prompt, round and position."""
     if np.array_equal(first.labels, second.labels):
         everything = np.arange(len(first.labels))

@@ -66,7 +66,7 @@ def fit(golden: np.ndarray, other: np.ndarray) -> LineFit:
     parts = kept or _standardised(golden, other)
     by_row, by_column = _scores(parts, golden.shape, scale, bias, mean, max(spread, 1e-6 * count))
     scale_error, bias_error = (
-        hypot(_clustered(rows, noise), _clustered(columns, noise))
+        hypot(clustered(rows, noise), clustered(columns, noise))
         for rows, columns in zip(by_row, by_column, strict=True)
     )
     return LineFit(float(scale), float(bias), scale_error, bias_error, noise)
@@ -117,7 +117,7 @@ def _scores(
     return rows, columns
 
 
-def _clustered(scores: np.ndarray, noise: float) -> float:
+def clustered(scores: np.ndarray, noise: float) -> float:
     """Standard error from the clusters' scores; at most what fully coherent clusters of this noise have."""
     count = len(scores)
     coherent = noise / sqrt(count)

@@ -41,13 +41,13 @@ def choose(wanted: Wanted, goldens: Path) -> tuple[Dump, str]:
     return dump.with_checkpoints(_located(dump, wanted)), why
 
 
-def open_for_judging(wanted: Wanted, goldens: Path, sampled: bool = False) -> OpenedGolden:
+def open_for_judging(wanted: Wanted, goldens: Path, sampled: bool = False, smaller: bool = False) -> OpenedGolden:
     """The golden to judge by, checked: see `choose` and `parity.golden.trust.trusted`.
 
     Raises:
         UsageError: as both.
     """
-    return trusted(choose(wanted, goldens)[0], sampled)
+    return trusted(choose(wanted, goldens)[0], sampled, smaller)
 
 
 def newest(goldens: Path) -> tuple[Dump, str]:
@@ -89,6 +89,7 @@ def special(manifest: Manifest) -> str:
         "is a device's run": manifest.kind != "golden",
         f"is {manifest.derived}": bool(manifest.derived),
         "samples": bool(manifest.case.sampling),
+        "keeps less than whole tensors": bool(manifest.case.kept or manifest.case.positions),
         "is imported": not manifest.producer.modules,
         f"lacks {missing} of {len(every)} stages": bool(missing),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count, islice
+from itertools import chain, count, islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from parity.errors import UsageError
 from parity.families import BLOCK, DrafterFamily, family_of
+from parity.golden.keeping import ranges
 from parity.golden.manifest import Case, Generation, Manifest, PromptCase, TensorRow, Variant, key
 from parity.kv_cache import check_scales
 from parity.sampling import from_text, read_sampling, written
-from parity.stages import Named
+from parity.stages import Named, matches
 
 if TYPE_CHECKING:
     from parity.golden.views import DumpView
 
 TRUTH: Variant = "float32"
+REPLICATED = "replicated"
 VARIANTS = {"golden": (TRUTH, "bfloat16", "bfloat16.local"), "run": (TRUTH, "bfloat16")}
 
 
@@ -33,6 +35,7 @@ def refuse_contradictions(manifest: Manifest, path: Path) -> None:
         _case(manifest),
         _sampling(manifest.case),
         _scales(manifest),
+        _kept(manifest),
         _generations(manifest),
         _rows(manifest),
         _starts(manifest.tensors),
@@ -92,6 +95,24 @@ def _sampling(case: Case) -> Iterator[str]:
             from_text(prompt.uniforms, case.max_new_tokens, case.k)
         except ValueError as error:
             yield f"prompt {number} ({prompt.id}) has no table of random numbers: {error}"
+
+
+def _kept(manifest: Manifest) -> Iterator[str]:
+    """Of a stage one sketch and one number of best logits, of stages that can be kept so; no ranks, no drawing."""
+    case = manifest.case
+    if (case.kept or case.positions) and case.sampling:
+        yield "it samples, and keeps some stages as less than whole: what tokens are drawn from is needed whole"
+    try:
+        ranges(case.positions)
+    except UsageError as error:
+        yield str(error)
+    found = Counter((one.form, name) for one in case.kept for name in manifest.table if matches(one.stages, name))
+    yield from (f"{name} is kept as two of {form}" for (form, name), count in found.items() if count > 1)
+    named = {stages for stages, name in product({one.stages for one in case.kept}, manifest.table) if matches(stages, name)}
+    yield from (f"{one.stages} is kept, no stage has that name" for one in case.kept if one.stages not in named)
+    if case.kept or case.positions:
+        ranked = (row for row in manifest.tensors if row.rank or row.sharding != REPLICATED)
+        yield from (f"{row.key} is of ranks, and less than whole" for row in ranked)
 
 
 def _generations(manifest: Manifest) -> Iterator[str]:

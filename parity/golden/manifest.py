@@ -29,6 +29,7 @@ from parity import files, limits
 from parity.errors import UsageError
 from parity.families import Family
 from parity.golden.digests import UNSEALED, own_digest, sealed
+from parity.golden.keeping import POSITIONS, Keeping
 from parity.kv_cache import FORM as KV_FORM
 from parity.kv_cache import of_drafter
 from parity.partial_kv import FORM
@@ -221,6 +222,24 @@ def declared_shown(shown: Iterable[ShownRows]) -> tuple[ShownRecord, ...]:
     return tuple(ShownRecord(stages=each.stages, when=each.when, rows=each.rows) for each in shown)
 
 
+class KeptStages(Record):
+    """Stages that a dump keeps as something less than whole: see `parity.golden.keeping`.
+
+    `numbers` is N of a sketch, whose signs come of `seed`; of the best logits it is how many.
+    """
+
+    stages: _Line
+    form: Literal["sketch", "top"]
+    numbers: Annotated[int, Field(ge=1, le=limits.SKETCH)]
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+
+    @model_validator(mode="after")
+    def _seed_of_a_sketch(self) -> KeptStages:
+        if self.form == "top" and self.seed:
+            raise ValueError("the best logits have no seed")
+        return self
+
+
 class Case(Record):
     """What was asked for: K, the token budget, the precision and the prompts.
 
@@ -234,7 +253,9 @@ class Case(Record):
     within rounding of the middle of two numbers of the format took the golden's side; `lanes` are the sequences that a
     run's device had at once at the most; `layers` is there where a run is of target layers `layers[0]` to `layers[1]` -
     1 alone, each run by itself on the golden's inputs; `sampling` is how tokens are drawn (see `parity.sampling`),
-    nothing where they are chosen greedily, and `seed` what its random numbers came of.
+    nothing where they are chosen greedily, and `seed` what its random numbers came of. `kept` are the stages that are
+    kept as sketches or best logits, and `positions` those of a prompt whose rows are kept; nothing where all is kept
+    whole.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
@@ -253,6 +274,8 @@ class Case(Record):
     layers: tuple[Annotated[int, Field(ge=0, lt=limits.LAYERS)], _Layers] | None = None
     sampling: Annotated[str, StringConstraints(max_length=256, pattern="^[a-z0-9_.=,+-]*$")] = ""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    kept: Annotated[tuple[KeptStages, ...], Field(max_length=limits.LAYERS)] = ()
+    positions: Annotated[str, StringConstraints(max_length=4096, pattern=f"^({POSITIONS})?$")] = ""
     prompts_digest: str
     prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]
 
@@ -347,6 +370,11 @@ class Manifest(Record):
         model = self.model
         kept = bool(self.case.partial_kv), of_drafter(self.case.kv_cache)
         return declared(model.num_layers, model.num_drafter_layers, model.family, *kept)
+
+    @property
+    def keeping(self) -> Keeping:
+        """What it keeps of each stage."""
+        return Keeping(self.case.kept, self.case.positions, self.table)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from parity.golden import shards
 from parity.golden.aligned import refuse_misaligned
 from parity.golden.consistent import refuse_untold
 from parity.golden.digests import sealed
+from parity.golden.keeping import WHOLE, Form, Keeping, Record, packed, packed_floor
 from parity.golden.manifest import (
     FILE,
     SCHEMA_VERSION,
@@ -33,6 +34,7 @@ from parity.golden.shards import REPLICATED, merge, merged_row
 from parity.golden.views import DumpView, TensorPlace
 from parity.partial import partial_folder
 from parity.shown import there
+from parity.sketch import Sketched
 from parity.stages import TARGET_EMBED, Named
 from parity.trace import Tensors
 
@@ -42,12 +44,15 @@ class DumpWriter:
 
     Args:
         most: bytes of the whole folder that are never exceeded; no limit where None.
+        keep: what is kept of each stage; all of it where None.
+        lengths: tokens of each prompt, where `keep` says which positions are kept.
     """
 
-    def __init__(self, out: Path, most: int | None = None):
+    def __init__(self, out: Path, most: int | None = None, keep: Keeping | None = None, lengths: Sequence[int] = ()):
         if out.exists():
             raise UsageError(f"{out} exists already; choose another --out or remove it")
         self.out, self.most, self.bytes = out, most, 0
+        self.keep, self.lengths = keep, lengths
         self.rows: list[TensorRow] = []
 
     def __enter__(self) -> Self:
@@ -65,10 +70,11 @@ class DumpWriter:
         prompt: int,
         variant: Variant,
         stages: Iterable[Named],
-        tensors: Tensors,
+        tensors: Mapping[tuple[int, str], NDArray[Any] | Sketched],
         rank: int = 0,
         sharding: Mapping[str, str] | None = None,
         whole: Tensors | None = None,
+        truth: Tensors | None = None,
     ) -> None:
         """Write one prompt's tensors of one variant as a shard; cache stages as what changed.
 
@@ -76,13 +82,17 @@ class DumpWriter:
             rank: of a tensor-parallel run; each rank is added alone.
             sharding: full stage name to how its ranks merge (see `TensorRow`); replicated where absent.
             whole: the merged tensors, which decide for all ranks alike what changed in a cache stage.
+            truth: the whole tensors that a golden's noise floor is of, where less than these is kept.
+
+        Raises:
+            UsageError: a tensor is of a dtype that the format does not hold, or of ranks and less than whole.
         """
         by_name = {named.name: named for named in stages}
         shard = (
             f"p{prompt:03d}.{variant}.safetensors" if rank == 0 else f"p{prompt:03d}.{variant}.rank{rank}.safetensors"
         )
         held: dict[str, NDArray[Any]] = {}
-        previous: dict[str, NDArray[Any]] = {}
+        previous: dict[str, NDArray[Any] | Sketched] = {}
         for (round_, stage), value in tensors.items():
             start = 0
             if by_name[stage].stage.cache:
@@ -90,28 +100,42 @@ class DumpWriter:
                 start = unchanged_rows(previous.get(stage), merged)
                 previous[stage] = merged
             name = key(prompt, round_, stage)
-            if value.dtype not in shards.DTYPES.values():
-                raise UsageError(
-                    f"{stage} came as {value.dtype}, which the format does not hold (prompt {prompt}, round {round_})"
-                )
-            held[name] = np.ascontiguousarray(value[start:])
-            self.rows.append(
-                TensorRow(
-                    key=name,
-                    variant=variant,
-                    axes=by_name[stage].stage.axes,
-                    dtype=held[name].dtype.name,
-                    shape=held[name].shape,
-                    start=start,
-                    shard=shard,
-                    sha256=shards.digest(held[name]),
-                    rank=rank,
-                    sharding=(sharding or {}).get(stage, REPLICATED),
-                )
+            described = TensorRow(
+                key=name,
+                variant=variant,
+                axes=by_name[stage].stage.axes,
+                dtype=_dtype(value, f"{stage} came as {value.dtype}", f"(prompt {prompt}, round {round_})"),
+                shape=(value.shape[0] - start, *value.shape[1:]),
+                start=start,
+                shard=shard,
+                sha256="",
+                rank=rank,
+                sharding=(sharding or {}).get(stage, REPLICATED),
             )
+            of = None if truth is None else truth.get((round_, stage))
+            held[name] = np.ascontiguousarray(self._kept(described, value, of))
+            self.rows.append(described.model_copy(update={"sha256": shards.digest(held[name])}))
         self._take(sum(value.nbytes for value in held.values()), shard)
         shards.write(self.partial / shard, held)
         self._take((self.partial / shard).stat().st_size - sum(value.nbytes for value in held.values()), shard)
+
+    def _kept(self, row: TensorRow, value: NDArray[Any] | Sketched, truth: NDArray[Any] | None) -> NDArray[Any]:
+        """What is stored of a tensor; of a floor's where there is a `truth`."""
+        if not self.keep:
+            if isinstance(value, Sketched):
+                raise UsageError(f"{row.place[2]} came as a sketch, and nobody asked for one")
+            return value[row.start :]
+        if row.rank or row.sharding != REPLICATED:
+            raise UsageError(f"{row.place[2]} is of ranks: sketches, best logits and positions are of devices without")
+        stage, form = row.place[2], self.keep.form(row.place[2], row.full_shape)
+        index = self.keep.rows(row, self.lengths[row.place[0]])
+        if isinstance(value, Sketched):
+            if not form.sketch or form.top or value.numbers.shape != (value.shape[0], form.columns(False)):
+                raise UsageError(f"{stage} came as a sketch of another size than was asked for")
+            return value.numbers[index]
+        if not form:
+            return value[index]
+        return packed(form, value[index]) if truth is None else packed_floor(form, truth[index], value[index])
 
     def adopt(self, rows: Iterable[TensorRow]) -> None:
         """Count in shards that lie in the folder already, with their rows."""
@@ -173,9 +197,24 @@ def by_place(rows: Iterable[TensorRow]) -> dict[TensorPlace, list[TensorRow]]:
     return grouped
 
 
-def unchanged_rows(before: NDArray[Any] | None, now: NDArray[Any]) -> int:
+def _dtype(value: NDArray[Any] | Sketched, came: str, place: str) -> str:
+    """The name of a tensor's dtype.
+
+    Raises:
+        UsageError: the format does not hold it.
+    """
+    if isinstance(value, Sketched):
+        return value.dtype
+    if value.dtype not in shards.DTYPES.values():
+        raise UsageError(f"{came}, which the format does not hold {place}")
+    return value.dtype.name
+
+
+def unchanged_rows(before: NDArray[Any] | Sketched | None, now: NDArray[Any] | Sketched) -> int:
     """Leading rows that are bit for bit those of the round before."""
-    if before is None:
+    if isinstance(before, Sketched) and isinstance(now, Sketched):
+        before, now = before.numbers, now.numbers
+    if before is None or isinstance(before, Sketched) or isinstance(now, Sketched):
         return 0
     common = min(len(before), len(now))
     width = before[:1].nbytes
@@ -200,6 +239,7 @@ class Dump(DumpView):
         names = manifest.table
         super().__init__(folder, manifest, names, {}, {})
         self.index()
+        self.keeping = manifest.keeping
         self._shards: dict[str, dict[str, NDArray[Any]]] = {}
         self.asked = ""
         self._verified: dict[TensorPlace, NDArray[Any]] = {}
@@ -214,11 +254,39 @@ class Dump(DumpView):
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[Any] | None:
         """The stored rows of a tensor, its ranks merged; read and checked once."""
         place = (variant, prompt, round_, stage)
+        if self.keeps and place in self.rows and (less := self._less(place)):
+            raise UsageError(f"{self.folder} keeps {less} of {stage}: what is asked for needs the whole tensor")
+        return self._read(place)
+
+    def _read(self, place: TensorPlace) -> NDArray[Any] | None:
+        """What is stored of a tensor, its ranks merged."""
         if place not in self._verified:
             if place not in self.rows:
                 return None
             self._verified[place] = merge(self.parts[place], self.shards(*place))
         return self._verified[place]
+
+    def record(self, variant: Variant, prompt: int, round_: int, stage: str) -> Record | None:
+        """What is held of a tensor's stored rows; read and checked once."""
+        place = (variant, prompt, round_, stage)
+        rows = self._read(place)
+        return None if rows is None else Record(self._index(self.rows[place]), rows, self._form(self.rows[place]))
+
+    def _form(self, row: TensorRow) -> Form:
+        return self.keeping.form(row.place[2], row.full_shape) if self.keeps else WHOLE
+
+    def _index(self, row: TensorRow) -> NDArray[np.int64]:
+        """Numbers of the rows that are held of a tensor, counted in the whole one."""
+        if not self.keeps:
+            return row.start + np.arange(row.shape[0])
+        return self.keeping.rows(row, len(self.manifest.case.prompts[row.place[0]].ids))
+
+    def _less(self, place: TensorPlace) -> str:
+        """What less than the whole tensor is kept, in words; '' where it is whole."""
+        row = self.rows[place]
+        if form := self._form(row):
+            return f"a sketch of {form.sketch} numbers a row" if form.sketch else f"the {form.top} best a row"
+        return "some rows" if len(self._index(row)) < row.shape[0] else ""
 
     def shards(self, variant: Variant, prompt: int, round_: int, stage: str) -> list[NDArray[Any]]:
         """Each rank's stored rows of a tensor, checked against the manifest."""
@@ -233,9 +301,19 @@ class Dump(DumpView):
         array = self._shard(row.shard).get(row.key)
         if array is None:
             raise UsageError(f"{self.folder / row.shard} lacks tensor {row.key}, which the manifest lists")
-        if array.shape != row.shape or array.dtype.name != row.dtype or shards.digest(array) != row.sha256:
+        if (array.shape, array.dtype.name) != self._stored_as(row) or shards.digest(array) != row.sha256:
             raise UsageError(f"{self.folder / row.shard}: tensor {row.key} does not match the manifest's digest")
         return array
+
+    def _stored_as(self, row: TensorRow) -> tuple[tuple[int, ...], str]:
+        """Shape and dtype of what stands in a shard for a tensor."""
+        if not self.keeps:
+            return row.shape, row.dtype
+        count = len(self._index(row))
+        if form := self._form(row):
+            floor = self.manifest.kind == "golden" and row.variant != "float32"
+            return (count, form.columns(floor)), "float32"
+        return (count, *row.shape[1:]), row.dtype
 
     def _shard(self, name: str) -> dict[str, NDArray[Any]]:
         if name not in self._shards:

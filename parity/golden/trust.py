@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
+from parity.golden.keeping import Record
 from parity.golden.manifest import Checkpoint, Producer, Variant
 from parity.golden.provenance import checkpoint
 from parity.golden.sources import INSTRUMENT, digest, installed, located, package, reached
@@ -45,12 +46,16 @@ class OpenedGolden(TrustedGolden):
         """The golden's rows, read and checked once."""
         return self._golden.stored(variant, prompt, round_, stage)
 
+    def record(self, variant: Variant, prompt: int, round_: int, stage: str) -> Record | None:
+        """The golden's, read and checked once."""
+        return self._golden.record(variant, prompt, round_, stage)
+
     def shards(self, variant: Variant, prompt: int, round_: int, stage: str) -> list[NDArray[Any]]:
         """The golden's, checked."""
         return self._golden.shards(variant, prompt, round_, stage)
 
 
-def trusted(golden: DumpView, sampled: bool = False) -> OpenedGolden:
+def trusted(golden: DumpView, sampled: bool = False, smaller: bool = False) -> OpenedGolden:
     """A golden to judge by, checked once: it names its source, and its checkpoints and that source are unchanged.
 
     The manifest was checked when it was read, and every tensor is when it is: `Dump` does that for all. What cannot be
@@ -58,9 +63,10 @@ def trusted(golden: DumpView, sampled: bool = False) -> OpenedGolden:
 
     Args:
         sampled: it may sample; most of what judges compares greedy decoding.
+        smaller: it may keep sketches, best logits or some positions; most of what judges reads whole tensors.
 
     Raises:
-        UsageError: it is a device's run, samples unasked, is stale, names no source, or its acceptance is synthetic.
+        UsageError: it is a device's run, samples or is smaller unasked, is stale, names no source, or its acceptance is synthetic.
     """
     if golden.manifest.kind != "golden":
         raise UsageError(f"{golden.folder} is a device's run, not a golden; a golden comes from a reference only")
@@ -68,6 +74,11 @@ def trusted(golden: DumpView, sampled: bool = False) -> OpenedGolden:
         raise UsageError(
             f"{golden.folder} samples: `parity run`, `parity diff` and `parity report` take it; what else judges "
             "compares greedy decoding, or samples by itself (`parity gate --only sampling` on a greedy golden)"
+        )
+    if golden.keeps and not smaller:
+        raise UsageError(
+            f"{golden.folder} keeps some of its tensors as less than whole: `parity run --mode chained` and `parity diff` "
+            "take it; what else judges reads whole tensors (docs/smaller-goldens.md)"
         )
     refuse_unnamed(golden.manifest.producer)
     refuse_synthetic(golden.manifest.producer, str(golden.folder))

@@ -57,7 +57,7 @@ def check_bytes(golden: DumpView) -> None:
     if changed:
         raise UsageError(f"{golden.folder} is stale: {enumerated(changed)} changed since it was dumped")
     for place in golden.rows:
-        golden.stored(*place)
+        golden.record(*place)
 
 
 def write_prompts(golden: DumpView, path: Path) -> Path:

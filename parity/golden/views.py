@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
+from parity.golden.keeping import Record, joined
 from parity.golden.manifest import Generation, Manifest, PromptCase, TensorRow, Variant
 from parity.shown import View
 from parity.stages import Named
@@ -82,6 +83,42 @@ class DumpView(ABC):
             parts.append(before[: max(start - below, 0)])
             start = min(start, below)
         return np.concatenate(parts[::-1])
+
+    def record(self, variant: Variant, prompt: int, round_: int, stage: str) -> Record | None:
+        """What is held of a tensor's stored rows, whole or not; None where there is nothing.
+
+        Raises:
+            UsageError: as `stored`.
+        """
+        rows = self.stored(variant, prompt, round_, stage)
+        start = self.rows[variant, prompt, round_, stage].start if rows is not None else 0
+        return None if rows is None else Record(start + np.arange(len(rows)), rows)
+
+    def record_from(self, place: TensorPlace, start: int) -> Record | None:
+        """As `record`, with the rows of earlier rounds from this one on.
+
+        Raises:
+            UsageError: as `contents`.
+        """
+        variant, prompt, round_, stage = place
+        record = self.record(*place)
+        if record is None:
+            return None
+        parts, low = [record], self.rows[place].start
+        while low > start:
+            round_ -= 1
+            before = self.record(variant, prompt, round_, stage)
+            if before is None:
+                raise UsageError(f"{self.folder}: {stage} continues rows of round {round_}, which are missing")
+            parts.append(before.take(before.index < low))
+            low = min(low, self.rows[variant, prompt, round_, stage].start)
+        whole = joined(parts[::-1])
+        return whole.take(whole.index >= start)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it keeps some stages, or rows, as less than whole."""
+        return bool(self.manifest.case.kept or self.manifest.case.positions)
 
     def variants(self) -> set[str]:
         """The variants that its manifest lists."""
@@ -175,6 +212,11 @@ class PromptSlice(DumpView):
         place = variant, prompt, round_, stage
         return self.whole.stored(*self._in_whole(place)) if place in self.rows else None
 
+    def record(self, variant: Variant, prompt: int, round_: int, stage: str) -> Record | None:
+        """The whole dump's, by this view's prompt number."""
+        place = variant, prompt, round_, stage
+        return self.whole.record(*self._in_whole(place)) if place in self.rows else None
+
     def shards(self, variant: Variant, prompt: int, round_: int, stage: str) -> list[NDArray[Any]]:
         """The whole dump's, by this view's prompt number."""
         place = variant, prompt, round_, stage
@@ -216,6 +258,10 @@ class JoinedSlices(DumpView):
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[Any] | None:
         """The rows of the slice of this number."""
         return self.slices[prompt].stored(variant, 0, round_, stage)
+
+    def record(self, variant: Variant, prompt: int, round_: int, stage: str) -> Record | None:
+        """That of the slice of this number."""
+        return self.slices[prompt].record(variant, 0, round_, stage)
 
     def shards(self, variant: Variant, prompt: int, round_: int, stage: str) -> list[NDArray[Any]]:
         """Those of the slice of this number."""

@@ -82,7 +82,7 @@ def _check(golden: Dump, named: str) -> None:
     """Every tensor is what the manifest says."""
     try:
         for place in golden.rows:
-            golden.stored(*place)
+            golden.record(*place)
     except UsageError as error:
         raise UsageError(f"the golden {named} is damaged: {error}") from None
 

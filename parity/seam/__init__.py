@@ -41,5 +41,6 @@ from parity.seam.taps import Offering as Offering
 from parity.seam.taps import RankTap as RankTap
 from parity.seam.taps import RowTap as RowTap
 from parity.seam.taps import Side as Side
+from parity.seam.taps import SketchTap as SketchTap
 from parity.seam.taps import Tap as Tap
 from parity.seam.taps import Unwatched as Unwatched

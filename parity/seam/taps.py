@@ -89,3 +89,32 @@ class RowTap(Protocol, metaclass=Offering):
             total: rows of the whole stage, known from the first pass on.
         """
         ...
+
+
+@runtime_checkable
+class SketchTap(Protocol, metaclass=Offering):
+    """A tap that takes sketches in place of tensors: a device makes them where its tensors are, and reads those back.
+
+    A stage handed over in this way is a product with a table that the tap has, and the sums of squares, both in
+    float32 whatever the device computes in; any other tap, and any other stage, gets the tensor.
+    """
+
+    def projection(self, stage: str, width: int) -> np.ndarray | None:
+        """What rows of a stage are multiplied with, float32 [width, N + 1]; None where the stage is handed over whole.
+
+        Args:
+            width: numbers of a row, all axes but the first.
+        """
+        ...
+
+    def sketch(
+        self, stage: str, products: np.ndarray, squares: np.ndarray, shape: tuple[int, ...], dtype: str
+    ) -> np.ndarray | None:
+        """Take a stage's sketch; the tensor to continue with, or None to continue with the device's own.
+
+        Args:
+            products: of the rows with the table, [R, N + 1].
+            squares: the sum of each row's squares, [R].
+            shape, dtype: of the tensor; R is the length of its first axis.
+        """
+        ...
