@@ -107,10 +107,14 @@ def _inside(estimate: float, true: float, ends: tuple[float, float]) -> bool:
 def sizes(chosen: argparse.Namespace) -> None:
     """Of a row of gpt-oss's width by N, of which a device reads back the first; and of goldens of the tiny pair."""
     width, floors = 2880, 2 * 4 * 4
-    print(f"a row of {width} numbers: whole {4 * width} bytes, in a golden with both floors {8 * width}; TOPLOC {TOPLOC / 32:.1f} a token")
+    print(
+        f"a row of {width} numbers: whole {4 * width} bytes, in a golden with both floors {8 * width}; TOPLOC {TOPLOC / 32:.1f} a token"
+    )
     for count in (1, 2, 8, 16, 64, 256):
         own = 4 * (count + EXTRA)
-        print(f"  sketch of {count:3}: a device {own} bytes, a golden {own + floors}, 1/{8 * width / (own + floors):.0f}")
+        print(
+            f"  sketch of {count:3}: a device {own} bytes, a golden {own + floors}, 1/{8 * width / (own + floors):.0f}"
+        )
     with _golden(chosen.golden) as (golden, folder):
         for name, small in _smaller(golden, folder):
             told = [f"1/{_bytes(golden.folder, glob) / _bytes(small.folder, glob):.1f} {what}"
@@ -126,7 +130,9 @@ def clean(chosen: argparse.Namespace) -> None:
     """Clean devices on sketch goldens of several seeds."""
     with _golden(chosen.golden) as (golden, folder):
         seeds = [(seed, folder / f"seed{seed}") for seed in chosen.seeds]
-        small = {seed: trusted(Dump(smaller_golden(golden, out, Smaller(64, seed))), smaller=True) for seed, out in seeds}
+        small = {
+            seed: trusted(Dump(smaller_golden(golden, out, Smaller(64, seed))), smaller=True) for seed, out in seeds
+        }
         for device, mode, precision in product(chosen.devices, MODES, ("bfloat16", "float32")):
             run = run_device(golden, device, mode, precision, out=folder / f"{device}-{mode}-{precision}")
             whole = compare_dumps(golden, run).verdict
@@ -202,7 +208,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--golden", type=Path)
     kinds = parser.add_subparsers(required=True)
-    for name, measure in (("coverage", coverage), ("size", sizes), ("clean", clean), ("catalogue", catalogue), ("overhead", overhead)):
+    for name, measure in (
+        ("coverage", coverage),
+        ("size", sizes),
+        ("clean", clean),
+        ("catalogue", catalogue),
+        ("overhead", overhead),
+    ):
         kind = kinds.add_parser(name, help=measure.__doc__)
         kind.set_defaults(measure=measure)
         if name == "catalogue":

@@ -51,7 +51,9 @@ class Asynchronous:
     def __init__(self, pipeline: Pipeline, chunk: int) -> None:
         drafter = pipeline.drafter
         if getattr(drafter, "on_device", None) is None:
-            raise UsageError(f"loop=asynchronous: a drafter of the family {drafter.family} looks for drafts on the host.")
+            raise UsageError(
+                f"loop=asynchronous: a drafter of the family {drafter.family} looks for drafts on the host."
+            )
         if drafter.config.partial is not None:
             raise UsageError("loop=asynchronous: with partial KV the host says which pages a pass writes.")
         if getattr(pipeline.engine, "sharding", None) is not None:
@@ -133,7 +135,9 @@ class Asynchronous:
         """Rounds of K drafts, steps where K is 0, until every lane is over."""
         first = lanes[0]
         state = begun(lanes, k)
-        parts = [joined_parts([lane.target for lane in lanes]), joined_parts([lane.drafter for lane in lanes])][: 1 + (k > 0)]
+        parts = [joined_parts([lane.target for lane in lanes]), joined_parts([lane.drafter for lane in lanes])][
+            : 1 + (k > 0)
+        ]
         program = speculated if k else stepped
         standing = Standing(tuple(lane.target.length for lane in lanes), tuple(lane.left for lane in lanes))
         self.flying.clear()
@@ -175,9 +179,9 @@ class Asynchronous:
             for number, lane in enumerate(lanes):
                 model: Model = getattr(lane, side)
                 model.length = counts[number]
-                model.caches = caches if len(lanes) == 1 else [
-                    tuple(one[number : number + 1] for one in pair) for pair in caches
-                ]
+                model.caches = (
+                    caches if len(lanes) == 1 else [tuple(one[number : number + 1] for one in pair) for pair in caches]
+                )
 
 
 def begun(lanes: Sequence[Pipeline], k: int) -> State:
@@ -186,7 +190,9 @@ def begun(lanes: Sequence[Pipeline], k: int) -> State:
     states = [_state(lane, k, engine) for lane in lanes]
     if len(states) == 1:
         return states[0]
-    columns = ([getattr(one, name) for one in states] for name in ("tokens", "count", "length", "cached", "left", "taps"))
+    columns = (
+        [getattr(one, name) for one in states] for name in ("tokens", "count", "length", "cached", "left", "taps")
+    )
     return State(*(None if column[0] is None else np.concatenate(column, axis=0) for column in columns))
 
 
@@ -206,4 +212,6 @@ def joined_parts(models: Sequence[Model]) -> Parts:
     if len(models) == 1:
         return parts
     layers = zip(*(model.caches for model in models), strict=True)
-    return replace(parts, caches=[tuple(np.concatenate(one, axis=0) for one in zip(*pairs, strict=True)) for pairs in layers])
+    return replace(
+        parts, caches=[tuple(np.concatenate(one, axis=0) for one in zip(*pairs, strict=True)) for pairs in layers]
+    )

@@ -14,7 +14,20 @@ from parity.batching import BatchCall, BatchVerbs
 from parity.errors import UsageError
 from parity.kv_cache import of_drafter
 from parity.limits import LAYERS
-from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Rows, Sampling, Shown, SketchTap, Tap, When
+from parity.seam import (
+    Batched,
+    Continuing,
+    Description,
+    Device,
+    Looping,
+    OnRound,
+    Rows,
+    Sampling,
+    Shown,
+    SketchTap,
+    Tap,
+    When,
+)
 from parity.stages import (
     ACCEPT_EMITTED,
     ACCEPT_LENGTH,

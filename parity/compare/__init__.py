@@ -30,8 +30,8 @@ from parity.compare.numbers import judge_numbers
 from parity.compare.origins import held_instead
 from parity.compare.passes import ChainPasses
 from parity.compare.places import attest, mark, shows_first_in, witnesses
-from parity.compare.records import held
 from parity.compare.quantised import UNSETTLED, by_noise, off_grid, unsettled
+from parity.compare.records import held
 from parity.compare.report import (
     DISPUTED,
     FAIL,
@@ -127,9 +127,13 @@ def compare(
         findings=tuple(findings),
         acceptance=acceptance(golden, run),
         first=first,
-        holds=held_instead(golden, run, golden.declared[first.stage]) if first and not keeps and not _two_devices(run) else "",
+        holds=held_instead(golden, run, golden.declared[first.stage])
+        if first and not keeps and not _two_devices(run)
+        else "",
         verdict=verdict,
-        reproduce=f"parity diff {run.command} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs) + (f" --without {','.join(without)}" if without else ""),
+        reproduce=f"parity diff {run.command} --golden {golden.folder}"
+        + "".join(f" --stage '{g}'" for g in globs)
+        + (f" --without {','.join(without)}" if without else ""),
         strict=strict,
         blind=policy.blind,
         witnesses=witnesses(golden.manifest),

@@ -52,7 +52,9 @@ def judge_best(
     )
     if result.verdict in (FAIL, NOT_JUDGED) or COLUMNS in without:
         return judged, findings
-    note = f"{tensors[0].shape[0] - count} of {tensors[0].shape[0]} columns not judged: a sketch beside the best settles "
+    note = (
+        f"{tensors[0].shape[0] - count} of {tensors[0].shape[0]} columns not judged: a sketch beside the best settles "
+    )
     note += f"it, --without {COLUMNS} leaves it out"
     return replace(judged, verdict=join([result.verdict, INCONCLUSIVE]), note=result.note or note), findings
 

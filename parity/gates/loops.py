@@ -157,7 +157,11 @@ def _parted(number: int, right: list[Round], said: list[Round]) -> tuple[Place, 
         return Place(ACCEPT_EMITTED, None, number, round_), f"{len(said)} rounds in place of {len(right)}"
     (drafts, emitted), (own_drafts, own) = right[round_], said[round_]
     stage = DRAFT_TOKENS if drafts != own_drafts else ACCEPT_EMITTED
-    what = f"drafts {list(own_drafts)}, not {list(drafts)}" if drafts != own_drafts else f"{list(own)}, not {list(emitted)}"
+    what = (
+        f"drafts {list(own_drafts)}, not {list(drafts)}"
+        if drafts != own_drafts
+        else f"{list(own)}, not {list(emitted)}"
+    )
     return Place(stage, None, number, round_), f"round {round_} of prompt {number} has {what}"
 
 

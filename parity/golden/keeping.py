@@ -136,7 +136,9 @@ def ranges(positions: str) -> tuple[tuple[int, int], ...]:
     if not positions:
         return ()
     if not re.fullmatch(POSITIONS, positions):
-        raise UsageError(f"--positions {positions[:80]!r}: it takes positions and ranges of a prompt, as in 0-15,40,100-")
+        raise UsageError(
+            f"--positions {positions[:80]!r}: it takes positions and ranges of a prompt, as in 0-15,40,100-"
+        )
     found = []
     for part in positions.split(","):
         first, dash, last = part.partition("-")

@@ -46,7 +46,11 @@ class Smaller:
         if self.sketch is not None and not 1 <= self.sketch <= limits.SKETCH:
             raise UsageError(f"--sketch {self.sketch}: a row's sketch has 1 to {limits.SKETCH} numbers")
         count = self._best()
-        kept = [KeptStages(stages="*", form="sketch", numbers=self.sketch, seed=self.sketch_seed or 0)] if self.sketch else []
+        kept = (
+            [KeptStages(stages="*", form="sketch", numbers=self.sketch, seed=self.sketch_seed or 0)]
+            if self.sketch
+            else []
+        )
         return (*kept, *([KeptStages(stages="*.logits", form="top", numbers=count)] if count else []))
 
     def _best(self) -> int:
@@ -76,7 +80,6 @@ class Smaller:
             raise UsageError("what it keeps of its stages is not what the options of `parity dump-golden` say")
         return found
 
-
     def beside(self, golden: DumpView) -> Smaller:
         """The same for a run over a golden: by the golden's seed, where it has sketches and none is named."""
         seeds = [one.seed for one in golden.manifest.case.kept if one.form == "sketch"]
@@ -94,7 +97,9 @@ def smaller_golden(golden: DumpView, out: Path, asked: Smaller, stages: tuple[st
     """
     whole = golden.manifest
     if whole.kind != "golden" or golden.keeps:
-        raise UsageError(f"{golden.folder} is {'a run' if whole.kind == 'run' else 'smaller already'}: a whole golden can be")
+        raise UsageError(
+            f"{golden.folder} is {'a run' if whole.kind == 'run' else 'smaller already'}: a whole golden can be"
+        )
     kept = asked.kept()
     if kept and whole.case.sampling:
         raise UsageError(f"{golden.folder} samples: what its tokens are drawn from is needed whole")
@@ -133,7 +138,9 @@ def _wanted(golden: DumpView, stages: tuple[str, ...]) -> set[str]:
     return {*select(stages, golden.manifest.stages)} | {named.name for named in forced} | scores
 
 
-def _tensors(golden: DumpView, variant: Variant, prompt: int, names: list[Named]) -> Iterator[tuple[tuple[int, str], Tensors]]:
+def _tensors(
+    golden: DumpView, variant: Variant, prompt: int, names: list[Named]
+) -> Iterator[tuple[tuple[int, str], Tensors]]:
     """The whole tensors of a prompt, in the order they were written."""
     wanted = {named.name for named in names}
     for found, number, round_, stage in golden.rows:
