@@ -103,8 +103,9 @@ def run_device(request: RunRequest) -> Path:
     forced, ties = forced_of(request.mode, says, view), ties_of(golden, says, view)
     asked = request.smaller.beside(golden)
     kept = asked.kept()
-    if (kept or asked.positions) and case.sampling:
-        raise UsageError(f"{golden.folder} samples: what tokens are drawn from is kept whole")
+    if (kept or asked.positions) and (case.sampling or case.kv_cache):
+        why = "samples: what tokens are drawn from" if case.sampling else "has quantised caches: what they hold"
+        raise UsageError(f"{golden.folder} {why} is kept whole")
     keep = Keeping(kept, asked.positions, names) if kept or asked.positions else None
     with DumpWriter(request.out, keep=keep, lengths=[len(prompt.ids) for prompt in case.prompts]) as writer:
         prompts: dict[int, PromptCase] = {}
