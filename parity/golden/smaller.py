@@ -103,6 +103,8 @@ def smaller_golden(golden: DumpView, out: Path, asked: Smaller, stages: tuple[st
     kept = asked.kept()
     if kept and whole.case.sampling:
         raise UsageError(f"{golden.folder} samples: what its tokens are drawn from is needed whole")
+    if whole.case.kv_cache:
+        raise UsageError(f"{golden.folder} has quantised caches: what they hold is needed whole")
     case = whole.case.model_copy(update={"kept": kept, "positions": asked.positions})
     names = [golden.declared[name] for name in whole.stages if name in _wanted(golden, stages)]
     lengths = [len(prompt.ids) for prompt in case.prompts]
