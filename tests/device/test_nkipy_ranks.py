@@ -14,6 +14,7 @@ from parity.device.engines import nkipy_engine
 from parity.device.engines.traced.collectives import told
 from parity.device.faults import CATALOGUE
 from parity.device.kernels.collectives import all_gather, all_reduce
+from parity.device.kernels.head import greedy
 from parity.device.kernels.program import program
 from parity.device.sharding import Sharding
 from parity.drive import RunRequest, run_device
@@ -97,6 +98,17 @@ def test_collectives_inside_a_program_and_outside():
         assert [one.tolist() for one in two.hosts(total)] == 2 * [[[11, 22]]]
         assert [one.tolist() for one in two.hosts(gathered)] == 2 * [[[1, 2, 10, 20]]]
     assert two.notes()["collectives"] == "2 all-reduce, 2 all-gather over [[0, 1]]"
+
+
+def test_what_one_program_gathers_another_reads_row_by_row():
+    """XLA left to choose gathers along the last axis into another layout, which nothing tells the next program."""
+    four = machine(4)
+    logits = np.random.default_rng(0).integers(0, 50, (1, 6, 40)).astype(np.float32)
+    x = four.shard(np.split(logits, 4, axis=-1))
+    whole = greedy(x)
+    four.interpret()
+    for ids in (whole, greedy(x)):
+        assert [one.tolist() for one in four.hosts(ids)] == 4 * [np.argmax(logits, axis=-1).tolist()]
 
 
 def test_ranks_are_indexed_written_and_moved_each_for_itself():

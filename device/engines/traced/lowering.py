@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from io import BytesIO
 from typing import Any
 
 import jax
@@ -79,11 +80,23 @@ def executable(code: Any, on: list[jax.Device]) -> Any:
 
 def stablehlo(module: Any) -> bytes | str:
     """A traced HLO module, as its proto without aliases, as StableHLO that XLA:CPU can run."""
-    text: bytes | str = hlo_to_stablehlo(module.SerializeToString())
-    if not any(one.opcode == "custom-call" for some in module.computations for one in some.instructions):
-        return text
     with mlir.make_ir_context():
-        return replace_topk(str(mlir.ir.Module.parse(text)))
+        parsed = mlir.ir.Module.parse(hlo_to_stablehlo(module.SerializeToString()))
+        _row_major(parsed)
+        if any(one.opcode == "custom-call" for some in module.computations for one in some.instructions):
+            return replace_topk(str(parsed))
+        held = BytesIO()
+        parsed.operation.write_bytecode(held)
+        return held.getvalue()
+
+
+def _row_major(module: Any) -> None:
+    """Have arguments and results lie row by row: left to choose, XLA gathers along the last axis into another layout,
+    and the program that takes it reads it as if it were this one."""
+    (main,) = (one for one in module.body.operations if one.attributes["sym_name"].value == "main")
+    plain = mlir.ir.DictAttr.get({"mhlo.layout_mode": mlir.ir.StringAttr.get("default")})
+    for name, types in (("arg_attrs", main.type.inputs), ("res_attrs", main.type.results)):
+        main.attributes[name] = mlir.ir.ArrayAttr.get([plain] * len(types))
 
 
 def replace_topk(text: str) -> str:
