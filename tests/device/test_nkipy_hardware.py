@@ -54,10 +54,11 @@ class Kernel:
 
     def executable(self, code):
         """What runs it: host arrays in and out."""
-        from parity.device.engines.traced.lowering import buffer, compiled
+        from parity.device.engines.traced.mesh import Replicas
 
-        execute = compiled(code)
-        return lambda arrays: execute([buffer(one.copy()) for one in arrays])
+        core = Replicas(1)
+        execute = core.compiled(code)
+        return lambda arrays: execute([core.put([one.copy()]) for one in arrays])
 
     @classmethod
     def compile_and_load(cls, kernel, *args, name=None, build_dir=None, target=None, rank_id=None, **kwargs):

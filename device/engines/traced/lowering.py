@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from hashlib import sha256
 from io import BytesIO
 from typing import Any
@@ -41,20 +40,10 @@ def devices(ranks: int) -> list[jax.Device]:
     return cpu_devices.one_each(get_backend("cpu").local_devices(), ranks)
 
 
-def buffer(value: np.ndarray, device: jax.Device | None = None) -> jax.Array:
-    """An array of XLA:CPU, on its first device unless one is named; the caller does not change `value` any more."""
-    held: jax.Array = jax.device_put(np.ascontiguousarray(value), device or devices(1)[0])
+def buffer(value: np.ndarray, device: jax.Device) -> jax.Array:
+    """An array on this device of XLA:CPU; the caller does not change `value` any more."""
+    held: jax.Array = jax.device_put(np.ascontiguousarray(value), device)
     return held
-
-
-def compiled(code: Any) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
-    """Compile a traced HLO module for one device of XLA:CPU.
-
-    Raises:
-        UsageError: the module calls what only the hardware knows.
-    """
-    execute: Callable[[Sequence[jax.Array]], list[jax.Array]] = executable(code, devices(1)).execute
-    return execute
 
 
 def executable(code: Any, on: list[jax.Device]) -> Any:

@@ -42,6 +42,9 @@ class Replicas:
             UsageError: the module calls what only the hardware knows.
         """
         loaded = lowering.executable(code, self.devices)
+        if len(self.devices) == 1:
+            execute: Callable[[Sequence[jax.Array]], list[jax.Array]] = loaded.execute
+            return execute
 
         def run(buffers: Sequence[jax.Array]) -> list[jax.Array]:
             results = loaded.execute_sharded(list(buffers)).disassemble_into_single_device_arrays()
