@@ -29,7 +29,7 @@ class RankKernel(Kernel):
         from parity.device.engines.traced.mesh import Replicas
 
         ranks = Replicas(dist.get_world_size())
-        run = ranks.compiled(code)
+        run = ranks.compiled(code.to_proto())
 
         def execute(arrays: list[Any]) -> list[Any]:
             every: list[Any] = [None] * dist.get_world_size()

@@ -57,7 +57,7 @@ class Kernel:
         from parity.device.engines.traced.mesh import Replicas
 
         core = Replicas(1)
-        execute = core.compiled(code)
+        execute = core.compiled(code.to_proto())
         return lambda arrays: execute([core.put([one.copy()]) for one in arrays])
 
     @classmethod

@@ -46,8 +46,8 @@ def buffer(value: np.ndarray, device: jax.Device) -> jax.Array:
     return held
 
 
-def executable(code: Any, on: list[jax.Device]) -> Any:
-    """The module compiled for as many replicas as there are devices, replica r on device r.
+def executable(module: Any, on: list[jax.Device]) -> Any:
+    """A traced HLO module, as its proto, compiled for as many replicas as there are devices, replica r on device r.
 
     What was compiled from the same HLO before, for whatever engine of this process, is not compiled again.
 
@@ -56,8 +56,6 @@ def executable(code: Any, on: list[jax.Device]) -> Any:
     """
     places = np.arange(len(on)).reshape(-1, 1)
     options = get_compile_options(len(on), 1, device_assignment=places, env_options_overrides=OVERRIDES)
-    module = code.to_proto()
-    module.ClearField("input_output_alias")
     content = module.SerializeToString(deterministic=True) + options.SerializeAsString()
     key = sha256(content).digest()
     if key not in _COMPILED:
@@ -68,9 +66,12 @@ def executable(code: Any, on: list[jax.Device]) -> Any:
 
 
 def stablehlo(module: Any) -> bytes | str:
-    """A traced HLO module, as its proto without aliases, as StableHLO that XLA:CPU can run."""
+    """A traced HLO module, as its proto, as StableHLO that XLA:CPU can run: without aliases, row by row."""
+    plain = type(module)()
+    plain.CopyFrom(module)
+    plain.ClearField("input_output_alias")
     with mlir.make_ir_context():
-        parsed = mlir.ir.Module.parse(hlo_to_stablehlo(module.SerializeToString()))
+        parsed = mlir.ir.Module.parse(hlo_to_stablehlo(plain.SerializeToString()))
         _row_major(parsed)
         if any(one.opcode == "custom-call" for some in module.computations for one in some.instructions):
             return replace_topk(str(parsed))
