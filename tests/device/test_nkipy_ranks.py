@@ -10,6 +10,7 @@ pytest.importorskip("jax", reason="jax is not installed: pip install 'parity-har
 
 from parity import api
 from parity.api import compare_dumps
+from parity.batching import performed
 from parity.device.engines import nkipy_engine
 from parity.device.engines.traced.collectives import told
 from parity.device.faults import CATALOGUE
@@ -17,11 +18,11 @@ from parity.device.kernels.collectives import all_gather, all_reduce
 from parity.device.kernels.head import greedy
 from parity.device.kernels.program import program
 from parity.device.sharding import Sharding
-from parity.drive import RunRequest, run_device
+from parity.drive import RunRequest, free_rounds, run_device
 from parity.golden.store import Dump
 from parity.guard import unguarded
 from parity.producers import builder
-from tests.sample import cover
+from tests.sample import by_night, cover
 
 PROMPT = np.arange(1, 25)
 HELD = {
@@ -149,3 +150,13 @@ def test_a_fault_of_a_collective_is_traced_into_the_hlo_and_killed(name, shallow
     out = run_device(RunRequest(device=device, golden=shallow_golden, mode="local", stages=(), out=tmp_path / "run"))
     report = compare_dumps(shallow_golden, Dump(out))
     assert report.verdict == "fail" and report.first.stage == fault.stage
+
+
+@by_night
+@pytest.mark.parametrize("company", [dict(batch=2), dict(lanes=2)], ids=str)
+def test_ranks_of_a_batch_emit_what_one_emits(company, few_kv):
+    found, plain = (few_kv(precision="bfloat16", **some) for some in (dict(engine="nkipy", tp=2) | company, company))
+    script = [(number, free_rounds(found, PROMPT[number:], 6)) for number in range(2)]
+    told = [(number, free_rounds(plain, PROMPT[number:], 6)) for number in range(2)]
+    assert sorted(performed(found, script)) == sorted(performed(plain, told))
+    assert "all-gather over [[0, 1]]" in found.describe().notes["collectives"]
