@@ -5,6 +5,7 @@ Everything but this file is shared with the `nkipy` engine. docs/neuron.md lists
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -63,6 +64,7 @@ class Hardware:
         group = import_module("torch.distributed")
         if not group.is_initialized() and group.is_torchelastic_launched():
             group.init_process_group("gloo")
+            os.environ.setdefault("NEURON_RT_VISIBLE_CORES", os.environ["LOCAL_RANK"])
         here = group.get_world_size() if group.is_initialized() else 1
         if here != ranks:
             how = f"start them with torchrun --nproc-per-node {ranks}; docs/neuron.md"

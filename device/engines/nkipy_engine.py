@@ -51,7 +51,7 @@ class OffHardware:
     def load(self, program: Program) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Compile the program's HLO for XLA:CPU."""
         self._replaced += sum(one.op_name == "topk" for one in program.code.operations)
-        return self._replicas.compiled(program.code)
+        return self._replicas.compiled(program.module)
 
 
 def engine() -> Engine:

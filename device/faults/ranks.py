@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.device.engines import with_ranks
 from parity.device.faults.planting import Family, during, instead
-from parity.device.kernels.collectives import all_reduce
+from parity.device.kernels.collectives import all_gather, all_reduce
 from parity.device.kernels.linear import wide_linear
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
@@ -225,12 +225,14 @@ def _(pipeline: Pipeline) -> None:
     seen="lattice #280",
 )
 def _(pipeline: Pipeline) -> None:
+    last = _ranks(pipeline) - 1
     backwards = _on_hosts(pipeline, lambda parts: parts[::-1])
 
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def greedy(logits: Any) -> Any:
-            turned, width, last = clean(backwards(logits)), logits.shape[-1], _ranks(pipeline) - 1
-            return turned % width + (last - turned // width) * width
+            width = logits.shape[-1]
+            own = _on_hosts(pipeline, lambda ids: [one % width + (last - one // width) * width for one in ids])
+            return own(clean(backwards(logits)))
 
         return greedy
 
@@ -276,7 +278,13 @@ def _on_hosts(pipeline: Pipeline, change: Callable[[Parts], Parts]) -> Callable[
 
 
 def _within_shard(clean: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda logits: clean(logits) - clean(logits) // logits.shape[-1] * logits.shape[-1]
+    """The greedy id without those of the ranks before the winner's."""
+
+    def greedy(logits: Any) -> Any:
+        winner = np.argmax(all_gather(np.max(logits, axis=-1, keepdims=True), -1), axis=-1)
+        return clean(logits) - winner * logits.shape[-1]
+
+    return greedy
 
 
 def _behind(model: Model) -> None:

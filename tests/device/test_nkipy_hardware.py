@@ -1,6 +1,10 @@
 """The neuron engine against a stand-in of NKIPy's runtime that checks names, shapes and dtypes as the real one does."""
 
+import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +15,7 @@ from parity.device.engines import neuron_engine
 from parity.device.engines.traced import tracer
 from parity.device.kernels import cache
 from parity.errors import UsageError
+from tests.sample import by_night
 
 
 def test_without_nkipy_one_sentence_says_what_to_install(monkeypatch):
@@ -45,9 +50,15 @@ class Kernel:
     calls = 0
 
     def __init__(self, code):
-        from parity.device.engines.traced.lowering import compiled
+        self.code, self.execute = code, self.executable(code)
 
-        self.code, self.execute = code, compiled(code)
+    def executable(self, code):
+        """What runs it: host arrays in and out."""
+        from parity.device.engines.traced.mesh import Replicas
+
+        core = Replicas(1)
+        execute = core.compiled(code.to_proto())
+        return lambda arrays: execute([core.put([one.copy()]) for one in arrays])
 
     @classmethod
     def compile_and_load(cls, kernel, *args, name=None, build_dir=None, target=None, rank_id=None, **kwargs):
@@ -63,16 +74,10 @@ class Kernel:
                 assert given[one.name].array.dtype == np.dtype(one.dtype)
         for alias in self.code.aliases:
             assert outputs[alias.param_name] is inputs[f"{alias.param_name}.must_alias_input"]
-        results = self.execute([_buffer(inputs[one.name].array) for one in self.code.inputs])
+        results = self.execute([inputs[one.name].array for one in self.code.inputs])
         for one, result in zip(self.code.outputs, results, strict=True):
             outputs[one.name].array[...] = np.asarray(result)
         Kernel.calls += 1
-
-
-def _buffer(array):
-    from parity.device.engines.traced.lowering import buffer
-
-    return buffer(array.copy())
 
 
 @pytest.fixture
@@ -139,3 +144,24 @@ def test_what_is_missing_is_said_in_one_sentence(here, said, core, monkeypatch):
 def test_without_a_device_the_engine_is_absent(core, tmp_path):
     (tmp_path / "neuron0").unlink()
     assert "neuron* is absent" in device.absent("neuron")
+
+
+def test_ranks_without_their_processes_are_refused(runtime, few_kv):
+    with pytest.raises(UsageError, match="2 ranks on Trainium are as many processes, and there are 1; start them with"):
+        few_kv(engine="neuron", tp=2)
+
+
+@by_night
+def test_ranks_are_processes_that_run_one_host_loop(core, tiny, tmp_path):
+    """Under torchrun: each process holds one rank, and each is shown all ranks' tensors."""
+    pair, root = (tiny / "target", tiny / "drafter"), Path(__file__).parents[2]
+    script = Path(__file__).with_name("neuron_rank.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*torchrun, script, *pair, tmp_path], env=os.environ | {"PYTHONPATH": str(root)}, check=True)
+    ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    plain = device.load(*pair, 4, max_positions=64)
+    assert [one["tokens"] for one in ranks] == 2 * [plain.generate(range(1, 25), 4).tokens]
+    assert [one["core"] for one in ranks] == ["0", "1"]
+    assert (
+        ranks[0]["shards"] == ranks[1]["shards"] == {"target.layers.0.q": ["N", 2], "target.embed": ["replicated", 2]}
+    )

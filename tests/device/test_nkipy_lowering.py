@@ -26,7 +26,7 @@ MODULE = """module @f {
 def run(text, *arrays):
     client = get_backend("cpu")
     program = client.compile_and_load(text, client.local_devices()[:1], get_compile_options(1, 1))
-    return [np.asarray(one) for one in program.execute([buffer(one) for one in arrays])]
+    return [np.asarray(one) for one in program.execute([buffer(one, client.local_devices()[0]) for one in arrays])]
 
 
 def test_topk_becomes_a_stable_descending_sort():

@@ -10,17 +10,19 @@ pytest.importorskip("jax", reason="jax is not installed: pip install 'parity-har
 
 from parity import api
 from parity.api import compare_dumps
+from parity.batching import performed
 from parity.device.engines import nkipy_engine
 from parity.device.engines.traced.collectives import told
 from parity.device.faults import CATALOGUE
 from parity.device.kernels.collectives import all_gather, all_reduce
+from parity.device.kernels.head import greedy
 from parity.device.kernels.program import program
 from parity.device.sharding import Sharding
-from parity.drive import RunRequest, run_device
+from parity.drive import RunRequest, free_rounds, run_device
 from parity.golden.store import Dump
 from parity.guard import unguarded
 from parity.producers import builder
-from tests.sample import cover
+from tests.sample import by_night, cover
 
 PROMPT = np.arange(1, 25)
 HELD = {
@@ -99,6 +101,17 @@ def test_collectives_inside_a_program_and_outside():
     assert two.notes()["collectives"] == "2 all-reduce, 2 all-gather over [[0, 1]]"
 
 
+def test_what_one_program_gathers_another_reads_row_by_row():
+    """XLA left to choose gathers along the last axis into another layout, which nothing tells the next program."""
+    four = machine(4)
+    logits = np.random.default_rng(0).integers(0, 50, (1, 6, 40)).astype(np.float32)
+    x = four.shard(np.split(logits, 4, axis=-1))
+    whole = greedy(x)
+    four.interpret()
+    for ids in (whole, greedy(x)):
+        assert [one.tolist() for one in four.hosts(ids)] == 4 * [np.argmax(logits, axis=-1).tolist()]
+
+
 def test_ranks_are_indexed_written_and_moved_each_for_itself():
     two = machine(2)
     x = two.shard([np.arange(4, dtype=np.float32).reshape(1, 4) * sign for sign in (1, -1)])
@@ -137,3 +150,13 @@ def test_a_fault_of_a_collective_is_traced_into_the_hlo_and_killed(name, shallow
     out = run_device(RunRequest(device=device, golden=shallow_golden, mode="local", stages=(), out=tmp_path / "run"))
     report = compare_dumps(shallow_golden, Dump(out))
     assert report.verdict == "fail" and report.first.stage == fault.stage
+
+
+@by_night
+@pytest.mark.parametrize("company", [dict(batch=2), dict(lanes=2)], ids=str)
+def test_ranks_of_a_batch_emit_what_one_emits(company, few_kv):
+    found, plain = (few_kv(precision="bfloat16", **some) for some in (dict(engine="nkipy", tp=2) | company, company))
+    script = [(number, free_rounds(found, PROMPT[number:], 6)) for number in range(2)]
+    told = [(number, free_rounds(plain, PROMPT[number:], 6)) for number in range(2)]
+    assert sorted(performed(found, script)) == sorted(performed(plain, told))
+    assert "all-gather over [[0, 1]]" in found.describe().notes["collectives"]

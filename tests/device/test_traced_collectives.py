@@ -100,10 +100,8 @@ def lowering(monkeypatch):
     return lowering
 
 
-def code():
-    """What is asked of a traced module before it is compiled."""
-    proto = SimpleNamespace(ClearField=lambda name: None, SerializeToString=lambda deterministic: MODULE.encode())
-    return SimpleNamespace(to_proto=lambda: proto)
+HLO = SimpleNamespace(SerializeToString=lambda deterministic: MODULE.encode())
+"""What is asked of a traced module's proto before it is compiled."""
 
 
 def test_replica_groups_mean_ranks_and_their_order_is_a_gathers(lowering):
@@ -111,18 +109,18 @@ def test_replica_groups_mean_ranks_and_their_order_is_a_gathers(lowering):
 
     four = Replicas(4)
     x = four.put([np.array([[rank, 10 * rank]], np.float32) for rank in range(4)])
-    summed, gathered = map(four.get, four.compiled(code())([x]))
+    summed, gathered = map(four.get, four.compiled(HLO)([x]))
     assert [one.tolist() for one in summed] == [[[1, 10]], [[1, 10]], [[5, 50]], [[5, 50]]]
     assert [one.tolist() for one in gathered] == 4 * [[[3, 30, 1, 10, 2, 20, 0, 0]]]
 
 
 def test_equal_hlo_is_compiled_once_and_the_oldest_is_dropped(lowering, monkeypatch):
     monkeypatch.setattr(lowering, "_COMPILED", {})
-    first = lowering.executable(code(), lowering.devices(4))
-    assert lowering.executable(code(), lowering.devices(4)) is first
+    first = lowering.executable(HLO, lowering.devices(4))
+    assert lowering.executable(HLO, lowering.devices(4)) is first
     monkeypatch.setattr(lowering, "KEPT", 1)
     monkeypatch.setattr(lowering, "stablehlo", lambda module: ALONE)
-    assert lowering.executable(code(), lowering.devices(1)) is not first, "another number of ranks is another program"
+    assert lowering.executable(HLO, lowering.devices(1)) is not first, "another number of ranks is another program"
     assert len(lowering._COMPILED) == 1
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from hashlib import sha256
+from io import BytesIO
 from typing import Any
 
 import jax
@@ -40,24 +40,14 @@ def devices(ranks: int) -> list[jax.Device]:
     return cpu_devices.one_each(get_backend("cpu").local_devices(), ranks)
 
 
-def buffer(value: np.ndarray, device: jax.Device | None = None) -> jax.Array:
-    """An array of XLA:CPU, on its first device unless one is named; the caller does not change `value` any more."""
-    held: jax.Array = jax.device_put(np.ascontiguousarray(value), device or devices(1)[0])
+def buffer(value: np.ndarray, device: jax.Device) -> jax.Array:
+    """An array on this device of XLA:CPU; the caller does not change `value` any more."""
+    held: jax.Array = jax.device_put(np.ascontiguousarray(value), device)
     return held
 
 
-def compiled(code: Any) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
-    """Compile a traced HLO module for one device of XLA:CPU.
-
-    Raises:
-        UsageError: the module calls what only the hardware knows.
-    """
-    execute: Callable[[Sequence[jax.Array]], list[jax.Array]] = executable(code, devices(1)).execute
-    return execute
-
-
-def executable(code: Any, on: list[jax.Device]) -> Any:
-    """The module compiled for as many replicas as there are devices, replica r on device r.
+def executable(module: Any, on: list[jax.Device]) -> Any:
+    """A traced HLO module, as its proto, compiled for as many replicas as there are devices, replica r on device r.
 
     What was compiled from the same HLO before, for whatever engine of this process, is not compiled again.
 
@@ -66,8 +56,6 @@ def executable(code: Any, on: list[jax.Device]) -> Any:
     """
     places = np.arange(len(on)).reshape(-1, 1)
     options = get_compile_options(len(on), 1, device_assignment=places, env_options_overrides=OVERRIDES)
-    module = code.to_proto()
-    module.ClearField("input_output_alias")
     content = module.SerializeToString(deterministic=True) + options.SerializeAsString()
     key = sha256(content).digest()
     if key not in _COMPILED:
@@ -78,12 +66,27 @@ def executable(code: Any, on: list[jax.Device]) -> Any:
 
 
 def stablehlo(module: Any) -> bytes | str:
-    """A traced HLO module, as its proto without aliases, as StableHLO that XLA:CPU can run."""
-    text: bytes | str = hlo_to_stablehlo(module.SerializeToString())
-    if not any(one.opcode == "custom-call" for some in module.computations for one in some.instructions):
-        return text
+    """A traced HLO module, as its proto, as StableHLO that XLA:CPU can run: without aliases, row by row."""
+    plain = type(module)()
+    plain.CopyFrom(module)
+    plain.ClearField("input_output_alias")
     with mlir.make_ir_context():
-        return replace_topk(str(mlir.ir.Module.parse(text)))
+        parsed = mlir.ir.Module.parse(hlo_to_stablehlo(plain.SerializeToString()))
+        _row_major(parsed)
+        if any(one.opcode == "custom-call" for some in module.computations for one in some.instructions):
+            return replace_topk(str(parsed))
+        held = BytesIO()
+        parsed.operation.write_bytecode(held)
+        return held.getvalue()
+
+
+def _row_major(module: Any) -> None:
+    """Have arguments and results lie row by row: left to choose, XLA gathers along the last axis into another layout,
+    and the program that takes it reads it as if it were this one."""
+    (main,) = (one for one in module.body.operations if one.attributes["sym_name"].value == "main")
+    plain = mlir.ir.DictAttr.get({"mhlo.layout_mode": mlir.ir.StringAttr.get("default")})
+    for name, types in (("arg_attrs", main.type.inputs), ("res_attrs", main.type.results)):
+        main.attributes[name] = mlir.ir.ArrayAttr.get([plain] * len(types))
 
 
 def replace_topk(text: str) -> str:

@@ -35,13 +35,16 @@ class Replicas:
         on = {shard.device: shard.data for shard in held.addressable_shards}
         return [np.asarray(on[one]) for one in self.devices]
 
-    def compiled(self, code: Any) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
-        """Compile a traced HLO module for all ranks together.
+    def compiled(self, module: Any) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
+        """Compile a traced HLO module, as its proto, for all ranks together.
 
         Raises:
             UsageError: the module calls what only the hardware knows.
         """
-        loaded = lowering.executable(code, self.devices)
+        loaded = lowering.executable(module, self.devices)
+        if len(self.devices) == 1:
+            execute: Callable[[Sequence[jax.Array]], list[jax.Array]] = loaded.execute
+            return execute
 
         def run(buffers: Sequence[jax.Array]) -> list[jax.Array]:
             results = loaded.execute_sharded(list(buffers)).disassemble_into_single_device_arrays()

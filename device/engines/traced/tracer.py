@@ -60,9 +60,14 @@ class Program:
         return self.kernel._code
 
     @cached_property
+    def module(self) -> Any:
+        """Its `HloModuleProto`; nobody changes it."""
+        return self.code.to_proto()
+
+    @cached_property
     def collectives(self) -> list[collectives.Collective]:
         """Those of its HLO, in order."""
-        return collectives.of(self.code.to_proto())
+        return collectives.of(self.module)
 
     @property
     def aliases(self) -> dict[int, int]:
