@@ -22,9 +22,7 @@ class Standing:
         return Standing(lengths, tuple(left))
 
 
-def rounds_ahead(
-    standing: Standing, k: int, chunk: int, read: Callable[[Standing, int], Standing]
-) -> Iterator[int]:
+def rounds_ahead(standing: Standing, k: int, chunk: int, read: Callable[[Standing, int], Standing]) -> Iterator[int]:
     """Rows that the cache has behind each round at the most, in the order in which rounds are sent.
 
     Two chunks are in flight at the most: the second is sent before the first is read. A round is sent ahead of what

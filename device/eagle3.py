@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from parity.device.chain import Chain, chained
-from parity.device.drafter import FusedDrafter, choose, fused_layers, normed
+from parity.device.drafter import FusedDrafter, fused_layers, normed
 from parity.device.drafter_config import Eagle3Config
 from parity.device.engines import widest
 from parity.device.kernels import rows as kernel_rows

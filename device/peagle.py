@@ -26,7 +26,9 @@ def parallel(state: State, parts: Parts, plan: Plan) -> Any:
     ids = followed(state.tokens, state.count, width, config.placeholder)
     rows = placed(ids, state.cached, state.count + masked, state.live, plan.trash)
     taps = kernel_rows.window(state.taps, 0 * state.count, width)
-    hidden = fuse(normed(taps, outer, config.eps), normed(outer["mask_hidden"], outer, config.eps), state.count, outer["fc"])
+    hidden = fuse(
+        normed(taps, outer, config.eps), normed(outer["mask_hidden"], outer, config.eps), state.count, outer["fc"]
+    )
     step = make_step(rows.positions, rows.slots, parts.tables, plan.span)
     x = fused_layers(embed(rows.ids, outer["embed"]), hidden, step, parts.layers, parts.caches, config, untapped)
     return choose(kernel_rows.window(x, state.count - 1, plan.k), outer, config.eps, untapped)
@@ -72,4 +74,3 @@ class PEagle(FusedDrafter):
         ids = np.concatenate([ids, np.full(others, self.config.placeholder)])
         positions = self.length + np.arange(len(ids))
         return ids, positions, positions.copy()
-

@@ -48,7 +48,10 @@ class Kind(Protocol):
 
 _FOLLOWED = (
     "parity.device.kernels.",
-    *(f"parity.device.{one}" for one in ("model", "target", "drafter", "rounds", "peagle", "eagle3", "draft_model", "dflash")),
+    *(
+        f"parity.device.{one}"
+        for one in ("model", "target", "drafter", "rounds", "peagle", "eagle3", "draft_model", "dflash")
+    ),
 )
 """Modules in which a kernel finds the functions it calls."""
 

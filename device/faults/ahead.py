@@ -63,7 +63,11 @@ def _(device: Asynchronous) -> None:
     instead(device, "take", make)
 
 
-@fault("ahead-buffers-swapped", "two buffers are swapped once too often: the newest round is read for the oldest", seen=MADE_UP)
+@fault(
+    "ahead-buffers-swapped",
+    "two buffers are swapped once too often: the newest round is read for the oldest",
+    seen=MADE_UP,
+)
 def _(device: Asynchronous) -> None:
     instead(device, "take", lambda clean: lambda: device.engine.host(device.flying.pop()))
 

@@ -42,7 +42,9 @@ def only(fault: Fault, where: str) -> Fault:
     """
     condition = Condition.of(where)
     if fault.lanes > 1 or fault.tp > 1 or fault.partial_kv or fault.loop:
-        raise UsageError(f"{fault.id}: a fault of ranks, lanes, partial KV or a loop in one piece cannot be held to a condition.")
+        raise UsageError(
+            f"{fault.id}: a fault of ranks, lanes, partial KV or a loop in one piece cannot be held to a condition."
+        )
 
     def plant(pipeline: Any) -> None:
         if not isinstance(pipeline, Pipeline):

@@ -54,7 +54,7 @@ class Fault:
         drafters: the families of drafters that it is planted in.
         partial_kv: the pages that a drafter attends to where it is planted, `parity.partial_kv`; empty for all.
         batched: it sits in what lanes have in common, and is planted in the whole batch.
-        loop: the loop that it is planted in, where that is not the synchronous one; a device with another is left as it is.
+        loop: the loop that it is planted in, where that is not the synchronous one; another device is left as it is.
         plant: puts it into a pipeline, a batch or a loop.
     """
 
@@ -138,8 +138,8 @@ def uncompiled(
     """The same, in a device that runs its kernels operation by operation where its engine compiles them.
 
     A defect may look at values on the host, or remember them from call to call: a compiled program does that
-    once, while it is traced. In a batch it is planted in every lane, or once in the whole where it is `batched`; what is
-    a fault of another `loop` is not planted.
+    once, while it is traced. In a batch it is planted in every lane, or once in the whole where it is `batched`. A
+    fault of another `loop` is not planted.
     """
 
     @wraps(plant)

@@ -1,8 +1,8 @@
-"""Two loops of one device: what is sent ahead gives the tokens and the caches of what waits for each result, bit for bit.
+"""Two loops of one device: what is sent ahead gives the tokens and the caches of what waits, bit for bit.
 
-A device has both where its factory takes the option `loop`, `synchronous` or `asynchronous`. Where it takes `chunk` too,
-both are built with the same one: static shapes that follow what a host knows of the length are then the same in both, so
-that no sum is added in another order.
+A device has both where its factory takes the option `loop`, `synchronous` or `asynchronous`. Where it takes `chunk`
+too, both are built with the same one: static shapes that follow what a host knows of the length are then the same in
+both, so that no sum is added in another order.
 """
 
 from __future__ import annotations
@@ -157,7 +157,11 @@ def _parted(number: int, right: list[Round], said: list[Round]) -> tuple[Place, 
         return Place(ACCEPT_EMITTED, None, number, round_), f"{len(said)} rounds in place of {len(right)}"
     (drafts, emitted), (own_drafts, own) = right[round_], said[round_]
     stage = DRAFT_TOKENS if drafts != own_drafts else ACCEPT_EMITTED
-    what = f"drafts {list(own_drafts)}, not {list(drafts)}" if drafts != own_drafts else f"{list(own)}, not {list(emitted)}"
+    what = (
+        f"drafts {list(own_drafts)}, not {list(drafts)}"
+        if drafts != own_drafts
+        else f"{list(own)}, not {list(emitted)}"
+    )
     return Place(stage, None, number, round_), f"round {round_} of prompt {number} has {what}"
 
 

@@ -10,7 +10,17 @@ from parity import device
 from parity.device.engines.traced.tracer import Program
 from tests.sample import first
 
-HOST = {"infeed", "outfeed", "send", "send-done", "recv", "recv-done", "custom-call", "domain", "rng-get-and-update-state"}
+HOST = {
+    "infeed",
+    "outfeed",
+    "send",
+    "send-done",
+    "recv",
+    "recv-done",
+    "custom-call",
+    "domain",
+    "rng-get-and-update-state",
+}
 """HLO instructions by which a program may wait for a host, or call something that is none of it."""
 FAMILIES = ("p-eagle", "eagle3", "draft-model", "dflash")
 

@@ -1,4 +1,4 @@
-"""The gate of two loops: a clean device passes, what can go wrong in flight fails, a device of one loop is not judged."""
+"""The gate of two loops: a clean device passes, what goes wrong in flight fails, a device of one loop is not judged."""
 
 from __future__ import annotations
 
