@@ -161,21 +161,26 @@ def _flat(arguments: tuple[Any, ...]) -> tuple[list[Any], Any, tuple[Any, ...]]:
 
     A model's hundreds of arrays are taken apart once for each `Parts`.
     """
-    outer, form = jax.tree.flatten(arguments, is_leaf=lambda one: type(one) is Parts)
-    leaves: list[Any] = []
-    signature: list[Any] = []
-    for one in outer:
-        if type(one) is not Parts:
-            leaves.append(one)
-            signature.append(_signature(one))
-            continue
-        if one not in _SEEN:
-            held, inner = jax.tree.flatten(one)
-            signed = inner, tuple(map(_signature, held))
-            _SEEN[one] = held, _NUMBERS.setdefault(signed, len(_NUMBERS))
-        leaves += _SEEN[one][0]
-        signature.append(_SEEN[one][1])
-    return leaves, form, tuple(signature)
+    if not any(type(one) is Parts for one in arguments):
+        leaves, form = jax.tree.flatten(arguments)
+        return leaves, form, tuple(map(_signature, leaves))
+    every: list[Any] = []
+    forms, signature = [], []
+    for one in arguments:
+        leaves, form = jax.tree.flatten(one) if type(one) is not Parts else _parts(one)
+        every += leaves
+        forms.append(form)
+        signature.append(form if type(one) is Parts else tuple(map(_signature, leaves)))
+    return every, tuple(forms), tuple(signature)
+
+
+def _parts(parts: Parts) -> tuple[list[Any], int]:
+    """The arrays of a model, and a number for their form and signatures."""
+    if parts not in _SEEN:
+        leaves, form = jax.tree.flatten(parts)
+        signed = form, tuple(map(_signature, leaves))
+        _SEEN[parts] = leaves, _NUMBERS.setdefault(signed, len(_NUMBERS))
+    return _SEEN[parts]
 
 
 def _signature(leaf: Any) -> tuple[Any, ...]:
