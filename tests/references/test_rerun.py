@@ -135,7 +135,7 @@ def test_ids_that_are_no_experts_are_the_goldens(golden, run):
 
 
 def test_experts_that_the_run_was_forced_at_are_the_goldens_whatever_it_recorded(golden, run):
-    """A local run records its own choice, and continues with the golden's: so does a device that shows rounds in part."""
+    """A local run records its own choice and continues with the golden's; so where a device shows rounds in part."""
     from parity.references.rerun import OwnExperts
 
     name = "target.layers.3.experts"
