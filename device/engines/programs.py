@@ -127,10 +127,9 @@ class Programs:
         """
         if self._interpreting:
             return kernel(*arguments)
-        leaves, form, signature = _flat(arguments)
-        arrays = [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
+        arrays, form, signature = _flat(arguments)
         values = [one.held for one in arrays]
-        if any(isinstance(value, jax.core.Tracer) for value in values):
+        if any(issubclass(one, jax.core.Tracer) for one in set(map(type, values))):
             return kernel(*arguments)
         key = kernel, _version(), form, signature, kind.mesh
         if key not in self.used and key not in _COMPILED:
@@ -142,7 +141,7 @@ class Programs:
     def _first(self, key: tuple[Any, ...], kind: Kind, arguments: tuple[Any, ...]) -> Any:
         start, kernel = perf_counter(), key[0]
         leaves, form = jax.tree.flatten(arguments)
-        arrays = [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
+        arrays = _arrays(leaves)
         values = [one.held for one in arrays]
         _COMPILED[key] = self.used[key] = _compile(kind, kernel, form, leaves, values)
         result = jax.block_until_ready(self.used[key].call(kind, arrays, values))
@@ -157,20 +156,26 @@ _NUMBERS: dict[Any, int] = {}
 
 
 def _flat(arguments: tuple[Any, ...]) -> tuple[list[Any], Any, tuple[Any, ...]]:
-    """All leaves, the form of the arguments around `Parts`, and what a program of them is compiled for.
+    """All arrays, the form of the arguments around `Parts`, and what a program of them is compiled for.
 
     A model's hundreds of arrays are taken apart once for each `Parts`.
     """
     if not any(type(one) is Parts for one in arguments):
         leaves, form = jax.tree.flatten(arguments)
-        return leaves, form, tuple(map(_signature, leaves))
+        return _arrays(leaves), form, tuple(map(_signature, leaves))
     every: list[Any] = []
-    forms, signature = [], []
+    forms: list[Any] = []
+    signature: list[Any] = []
     for one in arguments:
-        leaves, form = jax.tree.flatten(one) if type(one) is not Parts else _parts(one)
-        every += leaves
-        forms.append(form)
-        signature.append(form if type(one) is Parts else tuple(map(_signature, leaves)))
+        if type(one) is Parts:
+            arrays, number = _parts(one)
+            signature.append(number)
+        else:
+            leaves, form = jax.tree.flatten(one)
+            arrays = _arrays(leaves)
+            signature.append(tuple(map(_signature, leaves)))
+            forms.append(form)
+        every += arrays
     return every, tuple(forms), tuple(signature)
 
 
@@ -179,8 +184,12 @@ def _parts(parts: Parts) -> tuple[list[Any], int]:
     if parts not in _SEEN:
         leaves, form = jax.tree.flatten(parts)
         signed = form, tuple(map(_signature, leaves))
-        _SEEN[parts] = leaves, _NUMBERS.setdefault(signed, len(_NUMBERS))
+        _SEEN[parts] = _arrays(leaves), _NUMBERS.setdefault(signed, len(_NUMBERS))
     return _SEEN[parts]
+
+
+def _arrays(leaves: list[Any]) -> list[Any]:
+    return [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
 
 
 def _signature(leaf: Any) -> tuple[Any, ...]:
