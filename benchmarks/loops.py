@@ -6,8 +6,8 @@ Each repetition runs both loops, speculating and plain, on every prompt, in an o
 within its own repetition of its own prompt. Printed are the geometric mean over prompts of their medians, and the 95 %
 interval of a bootstrap over prompts and repetitions. Prefill is part of every run. The best K is chosen by the odd
 repetitions and judged by the even ones. `wall` is what a clock says; `cpu` is this process' own time, which another's
-load moves less and which knows nothing of what overlaps. Loops that emit different tokens are an error; where speculation
-parts from plain decoding, by a rounding of bfloat16, it is counted.
+load moves less and which knows nothing of what overlaps. Loops that emit different tokens are an error; where
+speculation parts from plain decoding, by a rounding of bfloat16, it is counted.
 """
 
 from __future__ import annotations
