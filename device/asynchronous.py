@@ -1,15 +1,15 @@
 """The asynchronous loop: rounds are sent ahead of what is read, and whatever one needs of the last is on the device.
 
-The host sends programs and reads what they tell it, a chunk of rounds at a time. It never says what a round's rows are:
-ids, positions, slots, lengths and budgets are the round's own. What is static in a round it takes from an upper bound of
-the length. `device/pipeline.py` and `device/decoding.py` are the same loop in its readable form.
+The host sends programs and reads what they tell it, a chunk of rounds at a time. It never says what a round's rows
+are: ids, positions, slots, lengths and budgets are the round's own. What is static in a round it takes from an upper
+bound of the length. `device/pipeline.py` and `device/decoding.py` are the same loop in its readable form.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -51,9 +51,7 @@ class Asynchronous:
     def __init__(self, pipeline: Pipeline, chunk: int) -> None:
         drafter = pipeline.drafter
         if getattr(drafter, "on_device", None) is None:
-            raise UsageError(
-                f"loop=asynchronous: a drafter of the family {drafter.family} looks for drafts on the host."
-            )
+            raise UsageError(f"loop=asynchronous: a drafter of the family {drafter.family} drafts on the host.")
         if drafter.config.partial is not None:
             raise UsageError("loop=asynchronous: with partial KV the host says which pages a pass writes.")
         if getattr(pipeline.engine, "sharding", None) is not None:
@@ -133,19 +131,20 @@ class Asynchronous:
 
     def _run(self, lanes: Sequence[Pipeline], told: Told, k: int) -> None:
         """Rounds of K drafts, steps where K is 0, until every lane is over."""
-        first = lanes[0]
-        state = begun(lanes, k)
-        parts = [joined_parts([lane.target for lane in lanes]), joined_parts([lane.drafter for lane in lanes])][
-            : 1 + (k > 0)
-        ]
-        program = speculated if k else stepped
+        state, ends = begun(lanes, k), lanes[0].ends
+        target = joined_parts([lane.target for lane in lanes])
+        drafter = joined_parts([lane.drafter for lane in lanes]) if k else None
         standing = Standing(tuple(lane.target.length for lane in lanes), tuple(lane.left for lane in lanes))
         self.flying.clear()
         for reach in rounds_ahead(standing, k, self.chunk, partial(self._read, told, k)):
-            state, tell = program(first.ends, state, *parts, self._plan(reach, k))
+            plan = self._plan(reach, k)
+            if drafter is None:
+                state, tell = stepped(ends, state, target, plan)
+            else:
+                state, tell = speculated(ends, state, target, drafter, plan)
             self.flying.append(tell)
             self.sent += 1
-        self._leave(lanes, state, parts)
+        self._leave(lanes, state, [target] if drafter is None else [target, drafter])
 
     def _read(self, told: Told, k: int, standing: Standing, rounds: int) -> Standing:
         """Wait for the oldest rounds in flight, and pass on what they tell."""
@@ -190,10 +189,9 @@ def begun(lanes: Sequence[Pipeline], k: int) -> State:
     states = [_state(lane, k, engine) for lane in lanes]
     if len(states) == 1:
         return states[0]
-    columns = (
-        [getattr(one, name) for one in states] for name in ("tokens", "count", "length", "cached", "left", "taps")
-    )
-    return State(*(None if column[0] is None else np.concatenate(column, axis=0) for column in columns))
+    columns = {one.name: [getattr(state, one.name) for state in states] for one in fields(State)}
+    joined = {name: None if column[0] is None else np.concatenate(column, axis=0) for name, column in columns.items()}
+    return State(**joined)
 
 
 def _state(lane: Pipeline, k: int, engine: Any) -> State:
@@ -203,7 +201,8 @@ def _state(lane: Pipeline, k: int, engine: Any) -> State:
     taps, row = lane.taps
     if k and taps is not None:
         taps = window(taps, engine.array(np.array([[row]]))[:, 0], k + 1)
-    return State(tokens, *(ints[:, number] for number in range(4)), taps if k else None)
+    count, length, cached, left = (ints[:, number] for number in range(4))
+    return State(tokens, count, length, cached, left, taps if k else None)
 
 
 def joined_parts(models: Sequence[Model]) -> Parts:

@@ -27,7 +27,7 @@ def chained(
         extend: the stream of a pass over chain rows, of the stream before it and of its row that drafted, from 1 on.
     """
     one, behind = 0 * count + 1, state.cached + count
-    drafts = []
+    drafts: list[Any] = []
     for step in range(plan.k):
         if step:
             rows = placed(drafts[-1], behind + (step - 1), one, state.live, plan.trash)

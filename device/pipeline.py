@@ -44,8 +44,8 @@ class Pipeline:
     prefill_rows: int | None = None
     """Rows of a prefill that run at a time; all of them where None."""
     chunk: int | None = None
-    """Passes are as wide as those of the asynchronous loop that reads so many rounds together; no wider than they have to
-    be where None. What differs is the order of sums over keys."""
+    """Passes are as wide as those of the asynchronous loop that reads so many rounds together; no wider than they have
+    to be where None. What differs is the order of sums over keys."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """A whole round as one program: draft, verify, accept, commit, and the state of the next one.
 
-A round's own passes write every row that an earlier one's rejected drafts left, before anything sees it; so the caches are
-rolled back by lengths alone, and cleared once behind the last round.
+A round's own passes write every row that an earlier one's rejected drafts left, before anything sees it; so the caches
+are rolled back by lengths alone, and cleared once behind the last round.
 """
 
 from __future__ import annotations

@@ -127,10 +127,9 @@ class Programs:
         """
         if self._interpreting:
             return kernel(*arguments)
-        leaves, form, signature = _flat(arguments)
-        arrays = [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
+        arrays, form, signature = _flat(arguments)
         values = [one.held for one in arrays]
-        if any(isinstance(value, jax.core.Tracer) for value in values):
+        if any(issubclass(one, jax.core.Tracer) for one in set(map(type, values))):
             return kernel(*arguments)
         key = kernel, _version(), form, signature, kind.mesh
         if key not in self.used and key not in _COMPILED:
@@ -142,7 +141,7 @@ class Programs:
     def _first(self, key: tuple[Any, ...], kind: Kind, arguments: tuple[Any, ...]) -> Any:
         start, kernel = perf_counter(), key[0]
         leaves, form = jax.tree.flatten(arguments)
-        arrays = [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
+        arrays = _arrays(leaves)
         values = [one.held for one in arrays]
         _COMPILED[key] = self.used[key] = _compile(kind, kernel, form, leaves, values)
         result = jax.block_until_ready(self.used[key].call(kind, arrays, values))
@@ -157,25 +156,40 @@ _NUMBERS: dict[Any, int] = {}
 
 
 def _flat(arguments: tuple[Any, ...]) -> tuple[list[Any], Any, tuple[Any, ...]]:
-    """All leaves, the form of the arguments around `Parts`, and what a program of them is compiled for.
+    """All arrays, the form of the arguments around `Parts`, and what a program of them is compiled for.
 
     A model's hundreds of arrays are taken apart once for each `Parts`.
     """
-    outer, form = jax.tree.flatten(arguments, is_leaf=lambda one: type(one) is Parts)
-    leaves: list[Any] = []
+    if not any(type(one) is Parts for one in arguments):
+        leaves, form = jax.tree.flatten(arguments)
+        return _arrays(leaves), form, tuple(map(_signature, leaves))
+    every: list[Any] = []
+    forms: list[Any] = []
     signature: list[Any] = []
-    for one in outer:
-        if type(one) is not Parts:
-            leaves.append(one)
-            signature.append(_signature(one))
-            continue
-        if one not in _SEEN:
-            held, inner = jax.tree.flatten(one)
-            signed = inner, tuple(map(_signature, held))
-            _SEEN[one] = held, _NUMBERS.setdefault(signed, len(_NUMBERS))
-        leaves += _SEEN[one][0]
-        signature.append(_SEEN[one][1])
-    return leaves, form, tuple(signature)
+    for one in arguments:
+        if type(one) is Parts:
+            arrays, number = _parts(one)
+            signature.append(number)
+        else:
+            leaves, form = jax.tree.flatten(one)
+            arrays = _arrays(leaves)
+            signature.append(tuple(map(_signature, leaves)))
+            forms.append(form)
+        every += arrays
+    return every, tuple(forms), tuple(signature)
+
+
+def _parts(parts: Parts) -> tuple[list[Any], int]:
+    """The arrays of a model, and a number for their form and signatures."""
+    if parts not in _SEEN:
+        leaves, form = jax.tree.flatten(parts)
+        signed = form, tuple(map(_signature, leaves))
+        _SEEN[parts] = _arrays(leaves), _NUMBERS.setdefault(signed, len(_NUMBERS))
+    return _SEEN[parts]
+
+
+def _arrays(leaves: list[Any]) -> list[Any]:
+    return [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
 
 
 def _signature(leaf: Any) -> tuple[Any, ...]:

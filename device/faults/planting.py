@@ -56,7 +56,7 @@ class Fault:
         kv_cache: the formats of the caches where it is planted, `parity.kv_cache`; empty for the dtype of the pass.
         batched: it sits in what lanes have in common, and is planted in the whole batch.
         compiled: it is the same at every call, so that an engine's programs may hold it.
-        loop: the loop that it is planted in, where that is not the synchronous one; a device with another is left as it is.
+        loop: the loop that it is planted in, where that is not the synchronous one; another device is left as it is.
         plant: puts it into a pipeline, a batch or a loop.
     """
 

@@ -63,7 +63,7 @@ class PassRows:
 
 
 def placed(ids: Any, first: Any, count: Any, live: Any, trash: int) -> PassRows:
-    """The first `count` [B] of ids [B, W] from position `first` [B] on; slots are positions, and the rest is padding."""
+    """The first `count` [B] of ids [B, W] from position `first` [B] on; slots are positions, the rest is padding."""
     row = np.arange(ids.shape[1], dtype=np.int32)
     used = np.logical_and(row < count[:, None], live[:, None])
     positions = first[:, None] + row

@@ -14,7 +14,7 @@ from parity.gates.gate import Check, GateReport
 
 ORDER = (
     *("provenance", "verify", "lossless", "acceptance", "rollback", "boundary", "positions"),
-    *("lifecycle", "sampling"),
+    *("lifecycle", "loops", "sampling"),
 )
 """Gates that need more than stages, the cheap and telling first."""
 
@@ -110,6 +110,15 @@ GATE_RULES = (
         "a sequence that is continued from the caches is not what it is fresh",
         CONTINUED,
         ("vllm#47926", "Rapid-MLX#2742"),
+    ),
+    GateRule(
+        "loops",
+        "*",
+        "",
+        "ahead-not-the-same",
+        "the asynchronous loop gives other drafts, tokens or caches than the synchronous one",
+        "what a round takes from the one before: tokens, length, budget, and the buffer that it is read from",
+        ("vllm#30122",),
     ),
     GateRule(
         "sampling",

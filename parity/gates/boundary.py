@@ -38,7 +38,7 @@ class BoundaryOutcomes:
 def checks(context: GateContext) -> Iterator[Check]:
     """Caches made small, then the device's own maximum."""
     if isinstance(context.device(), Looping):
-        yield Check("admission", NOT_JUDGED, f"{ONE_PIECE}, nor is what it refuses seen before it runs")
+        yield Check("admission", INCONCLUSIVE, f"{ONE_PIECE}, and what it refuses is not seen before it runs")
         return
     ends = BoundaryOutcomes()
     try:

@@ -1,8 +1,8 @@
-"""Two loops of one device: what is sent ahead gives the tokens and the caches of what waits for each result, bit for bit.
+"""Two loops of one device: what is sent ahead gives the tokens and the caches of what waits, bit for bit.
 
-A device has both where its factory takes the option `loop`, `synchronous` or `asynchronous`. Where it takes `chunk` too,
-both are built with the same one: static shapes that follow what a host knows of the length are then the same in both, so
-that no sum is added in another order.
+A device has both where its factory takes the option `loop`, `synchronous` or `asynchronous`. Where it takes `chunk`
+too, both are built with the same one: static shapes that follow what a host knows of the length are then the same in
+both, so that no sum is added in another order.
 """
 
 from __future__ import annotations

@@ -95,6 +95,11 @@ def test_choices_behind_a_token_that_a_loop_keeps_are_not_judged(gate):
     assert target.verdict == "not judged" and "target.tokens was not forced" in target.evidence, target
 
 
+def test_a_loop_in_one_piece_is_not_failed_for_refusing_single_verbs(gate):
+    (admission,) = gate("boundary", "numpy,loop=asynchronous").values()
+    assert admission.verdict == "inconclusive" and "one piece" in admission.evidence, admission
+
+
 def test_a_loop_in_one_piece_cannot_be_asked_for_its_accept_rule(gate):
     cuts = next(check for name, check in gate("acceptance", LOOP).items() if name.startswith("cuts"))
     assert cuts.verdict == "not judged" and "no round of it can be made up" in cuts.evidence, cuts

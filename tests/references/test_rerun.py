@@ -134,6 +134,29 @@ def test_ids_that_are_no_experts_are_the_goldens(golden, run):
     np.testing.assert_array_equal(OwnExperts(golden, Wrong(run, ""), 0, experts=6)(0, name), true)
 
 
+def test_experts_that_the_run_was_forced_at_are_the_goldens_whatever_it_recorded(golden, run):
+    """A local run records its own choice and continues with the golden's; so where a device shows rounds in part."""
+    from parity.references.rerun import OwnExperts
+
+    name = "target.layers.3.experts"
+    true = golden.contents("float32", 0, 0, name)
+
+    class Other(Without):
+        def __init__(self, forced):
+            super().__init__(run, "")
+            self.names = frozenset({name} if forced else ())
+
+        @property
+        def forced(self):
+            return self.names
+
+        def contents(self, variant, prompt, round_, stage):
+            return (true + 1) % 6
+
+    np.testing.assert_array_equal(OwnExperts(golden, Other(True), 0, experts=6)(0, name), true)
+    np.testing.assert_array_equal(OwnExperts(golden, Other(False), 0, experts=6)(0, name), (true + 1) % 6)
+
+
 @pytest.mark.parametrize("what", ["producer", "checkpoint"])
 def test_what_cannot_be_run_again_is_refused_with_the_reason(what, golden, run, rerun):
     other = PromptSlice(golden.whole, 1, 2)

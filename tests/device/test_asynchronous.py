@@ -1,0 +1,205 @@
+"""The asynchronous loop: the synchronous one's tokens and caches, rounds sent ahead, nothing asked of the host."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parity import device
+from parity.device.ahead import Standing, rounds_ahead
+from parity.device.engines import numpy_engine
+from parity.errors import UsageError
+from tests.sample import WHOLE, by_night, cover
+from tests.shallow import cut_pair
+
+LOOPS = ("synchronous", "asynchronous")
+FAMILIES = ("drafter", "eagle3", "draft-model", "dflash")
+PROMPT = [1266, *range(300, 352)]
+"""53 tokens: the second round crosses the 64 rows at which arrays become wider."""
+
+
+def caches(pipeline):
+    models = pipeline.target, pipeline.drafter
+    return [pipeline.engine.host(one)[:, :-1] for model in models for pair in model.caches for one in pair]
+
+
+def assert_same(waiting, ahead):
+    """Lengths, and every row of every cache but the trash slot, dead ones included."""
+    for side in ("target", "drafter"):
+        assert getattr(waiting, side).length == getattr(ahead, side).length, side
+    for number, (right, own) in enumerate(zip(caches(waiting), caches(ahead), strict=True)):
+        assert np.array_equal(right, own), number
+
+
+@pytest.fixture(scope="module")
+def both(tiny):
+    """The two loops of a tiny pair."""
+
+    def load(drafter="drafter", k=4, precision="float32", chunk=2, **options):
+        pair = tiny / "target", tiny / drafter
+        return [device.load(*pair, k, precision, loop=loop, chunk=chunk, **options) for loop in LOOPS]
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("family", "k", "precision", "chunk"),
+    cover(
+        [
+            (family, k, precision, chunk)
+            for family in FAMILIES
+            for k in (1, 2, 4, 7)
+            for precision in ("float32", "bfloat16")
+            for chunk in (1, 3)
+        ]
+    ),
+)
+def test_both_loops_give_the_same_rounds_and_the_same_caches(family, k, precision, chunk, both):
+    waiting, ahead = both(family, k, precision, chunk)
+    assert ahead.generate(PROMPT, 14) == waiting.generate(PROMPT, 14)
+    assert_same(waiting, ahead.pipeline)
+    assert ahead.decode_plain(PROMPT, 9) == waiting.decode_plain(PROMPT, 9)
+
+
+@pytest.mark.parametrize("options", [{"batch": 3}, {"moe": "gathered"}, {"prefill_rows": 16}])
+def test_what_else_a_device_may_be_asked_for_goes_with_it(options, both):
+    waiting, ahead = both(**options)
+    assert ahead.generate(PROMPT, 10) == waiting.generate(PROMPT, 10)
+    assert_same(waiting, ahead.pipeline)
+
+
+def test_rounds_behind_an_end_token_change_nothing(checkpoints, prompts):
+    """Random weights, with a token for an end that comes out amid the generation."""
+    emitted = device.load(*checkpoints(), 4, "float32").generate(prompts[1], 30).tokens
+    end = next(token for place, token in enumerate(emitted) if place > 5 and token not in emitted[:place])
+    pair = checkpoints(target={"eos_token_id": end})
+    waiting, ahead = (device.load(*pair, 4, "float32", loop=loop, chunk=3) for loop in LOOPS)
+    right = waiting.generate(prompts[1], 30)
+    assert right.tokens[-1] == end and len(right.tokens) < 30
+    assert ahead.generate(prompts[1], 30) == right
+    assert ahead.sent > len(right.acceptance_lengths), "no round ran past the end"
+    assert_same(waiting, ahead.pipeline)
+
+
+def test_a_budget_makes_no_round_run_past_the_end(load, prompts):
+    ahead = load(loop="asynchronous", chunk=3)
+    run = ahead.generate(prompts[2], 30)
+    assert ahead.sent == len(run.acceptance_lengths)
+
+
+def test_sequences_of_any_length_share_every_round_until_their_own_end(load, prompts):
+    given = [*prompts, prompts[1][:7], prompts[2][5:]]
+    budgets = [20, 3, 15, 1, 9]
+    ahead = load(loop="asynchronous", chunk=2, max_positions=64)  # no pass is wider than another
+    runs = ahead.generate_together(given, budgets)
+    waiting = load(max_positions=64)
+    for prompt, budget, run, lane in zip(given, budgets, runs, ahead.lanes, strict=True):
+        assert run == waiting.generate(prompt, budget)
+        assert_same(waiting, lane)
+    assert ahead.sent == max(len(run.acceptance_lengths) for run in runs)
+
+
+def test_a_round_asks_the_host_for_nothing_and_is_read_once(load, prompts, monkeypatch):
+    ahead, asked = load(loop="asynchronous", chunk=2), []
+
+    def counting(name):
+        clean = getattr(numpy_engine, name)
+        return lambda *given, **named: (asked.append(name), clean(*given, **named))[1]
+
+    counted = {name: counting(name) for name in ("array", "zeros", "host")}
+    monkeypatch.setattr(ahead.pipeline, "_engine", SimpleNamespace(**vars(numpy_engine) | counted))
+    run = ahead.generate(prompts[2], 30)
+    rounds = len(run.acceptance_lengths)
+    assert rounds > 4
+    assert asked.count("host") == rounds + 3, "a round is read once; the first token and two lengths behind the last"
+    assert asked.count("array") < 9, "arrays are made for the prefill and the first round alone"
+
+
+def test_the_sequence_of_a_device_goes_on_from_nothing(both):
+    _, ahead = both(k=3)
+    first = ahead.generate(PROMPT, 12)
+    ahead.generate(PROMPT[:20], 5)
+    assert ahead.generate(PROMPT, 12) == first
+
+
+@pytest.mark.parametrize(
+    ("drafter", "options", "said"),
+    [
+        ("n-gram", {}, "a drafter of the family n-gram drafts on the host"),
+        ("drafter", {"partial_kv": "1+2+1x8"}, "with partial KV the host says which pages"),
+        ("drafter", {"tp": 2}, "it runs on one rank"),
+        ("drafter", {"lanes": 2}, "one sequence behind the seam"),
+        ("drafter", {"loop": "parallel"}, "'parallel' is unknown; there are synchronous, asynchronous"),
+        ("drafter", {"chunk": 0}, "0 is no number of rounds"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_in_a_sentence(drafter, options, said, tiny):
+    with pytest.raises(UsageError, match=said):
+        device.load(tiny / "target", tiny / drafter, 2, **{"loop": "asynchronous"} | options)
+
+
+@given(st.data(), st.integers(1, 6), st.integers(1, 5), st.lists(st.integers(1, 40), min_size=1, max_size=3))
+def test_rounds_are_sent_ahead_where_the_budget_needs_them_and_never_see_too_little(data, k, chunk, budgets):
+    """Whatever rounds emit: every sequence ends, none is sent for nothing, and masks reach beyond every row."""
+    lengths, left, flying, most = [7] * len(budgets), list(budgets), [], 0
+
+    def read(standing, rounds):
+        nonlocal most
+        most = max(most, len(flying))
+        for _ in range(rounds):
+            standing = standing.behind(flying.pop(0), [False] * len(budgets))
+        return standing
+
+    for reach in rounds_ahead(Standing((7,) * len(budgets), tuple(budgets)), k, chunk, read):
+        assert any(left), "a round that nobody needs"
+        assert reach >= max(row for row, more in zip(lengths, left, strict=True) if more) + 1
+        assert reach <= 7 + max(budgets) + k
+        emitted = [data.draw(st.integers(1, min(k + 1, more))) if more else 0 for more in left]
+        lengths = [row + more for row, more in zip(lengths, emitted, strict=True)]
+        left = [more - gone for more, gone in zip(left, emitted, strict=True)]
+        flying.append(emitted)
+    assert not any(left) and not flying and most <= 2 * chunk
+
+
+@pytest.fixture(scope="module")
+def compiled(tiny, tmp_path_factory):
+    """Both loops of a pair of two layers each on the engine xla."""
+    pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity-harness[xla]'")
+    pair = cut_pair(tiny, tmp_path_factory.mktemp("cut"))
+    return lambda k, precision: [
+        device.load(pair["target"], pair["drafter"], k, precision, "xla", loop=loop, chunk=1, max_positions=64)
+        for loop in LOOPS
+    ]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"] if WHOLE else ["bfloat16"])
+def test_a_compiled_round_is_one_program_and_gives_the_bits_of_many(precision, compiled):
+    waiting, ahead = compiled(3, precision)
+    assert ahead.generate(PROMPT[:40], 8) == waiting.generate(PROMPT[:40], 8)
+    assert_same(waiting, ahead.pipeline)
+    before = ahead.engine.programs.used.keys()
+    ahead.generate(PROMPT[:40], 8)
+    assert ahead.engine.programs.used.keys() == before, "a sequence compiled something new"
+    rounds = {one.kernel for one in ahead.engine.programs.used.values()} - {"window", "rolled_back"}
+    of_prefill = {"make_step", "embed", "target_layer", "choose", "fuse", "midlayer", "plain_layer"}
+    assert rounds - of_prefill == {"speculated"}
+
+
+@by_night
+@pytest.mark.parametrize("k", range(1, 9))
+@pytest.mark.parametrize("engine", ["numpy", "xla"])
+def test_all_chat_prompts_and_every_k(k, engine, tiny, full_golden):
+    if engine == "xla":
+        pytest.importorskip("jax")
+    pair = tiny / "target", tiny / "drafter"
+    waiting, ahead = (device.load(*pair, k, "bfloat16", engine, loop=loop, chunk=2) for loop in LOOPS)
+    prompts = [prompt.ids for prompt in full_golden.manifest.case.prompts]
+    right = [waiting.generate(ids, 48) for ids in prompts]
+    assert [ahead.generate(ids, 48) for ids in prompts] == right
+    for first in range(0, len(prompts), 5):
+        together = prompts[first : first + 5]
+        assert ahead.generate_together(together, [48] * len(together)) == right[first : first + 5]

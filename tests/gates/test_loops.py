@@ -1,0 +1,120 @@
+"""The gate of two loops: a clean device passes, what goes wrong in flight fails, a device of one loop is not judged."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from parity import device
+from parity.device.faults import CATALOGUE
+from parity.isolation import ProcessLimits
+from tests.sample import sample
+
+RED = sorted(name for name, fault in CATALOGUE.items() if fault.gate == "loops")
+ROUNDS, CACHES = "the same rounds, float32", "the same caches, float32"
+
+
+@pytest.fixture
+def judged(gate_checks):
+    return partial(gate_checks, "loops")
+
+
+@pytest.mark.parametrize("limits", [None, ProcessLimits()], ids=["here", "isolated"])
+def test_a_clean_device_passes_in_both_precisions(limits, judged):
+    checks = judged("numpy,loop=asynchronous", limits=limits)
+    assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 4
+    assert "bit for bit" in checks[CACHES].evidence and checks[ROUNDS].figures["rounds"] > 4
+
+
+def test_there_are_faults_of_every_kind():
+    assert len(RED) == 7 and all(CATALOGUE[name].loop == "asynchronous" for name in RED)
+
+
+@pytest.mark.parametrize("name", sample(RED, kind=lambda name: name.split("-")[1]))
+def test_what_goes_wrong_in_flight_fails(name, judged, small_golden):
+    """In a pair whose drafts are accepted: a round that emits one token is the same late or early."""
+    checks = judged(f"parity.device.faults:{name.replace('-', '_')}", golden=small_golden)
+    assert checks[ROUNDS].verdict == "fail", checks[ROUNDS].evidence
+    assert checks[ROUNDS].place.stage in ("drafter.draft_tokens", "accept.emitted")
+    assert not CATALOGUE[name].same_text or checks[ROUNDS].place.stage == "drafter.draft_tokens"
+
+
+def test_a_bit_in_a_cache_fails_where_no_token_shows_it(judged):
+    checks = judged("tests.gates.test_loops:one_bit_off")
+    assert checks[ROUNDS].verdict == "pass"
+    assert checks[CACHES].verdict == "fail" and "kv.target.1.v" in checks[CACHES].evidence
+    assert checks[CACHES].place.stage == "kv.target.1.v" and checks[CACHES].place.position == 3
+
+
+def test_a_device_of_one_loop_is_not_judged(gate_checks):
+    (check,) = gate_checks("loops", "tests.gates.test_loops:one_loop").values()
+    assert check.verdict == "not judged" and check.undeclared and "takes no loop" in check.evidence
+
+
+def test_a_device_that_does_not_show_its_caches_is_judged_by_its_rounds(gate_checks):
+    checks = gate_checks("loops", "tests.gates.test_loops:closed")
+    assert checks[ROUNDS].verdict == "pass"
+    assert checks[CACHES].verdict == "not judged" and "Inspectable" in checks[CACHES].evidence
+
+
+def test_a_loop_that_gives_other_tokens_every_time_says_nothing_of_the_other(gate_checks):
+    checks = gate_checks("loops", "tests.gates.test_loops:restless")
+    assert checks[ROUNDS].verdict == "inconclusive" and "again" in checks[ROUNDS].evidence
+
+
+def one_bit_off(target, drafter, k, precision="bfloat16", loop: str = "synchronous", chunk: int = 1):
+    """The asynchronous loop leaves the last bit of one value of a committed row otherwise."""
+    made = device.load(target, drafter, k, precision, loop=loop, chunk=chunk)
+    if loop == "asynchronous":
+        clean = made.show_caches
+
+        def show_caches(tap):
+            def wrong(stage, value):
+                if stage == "kv.target.1.v":
+                    value = value.copy()
+                    bits = value.view(np.uint16 if precision == "bfloat16" else np.uint32)
+                    bits[3, 0, 0] ^= 1
+                return tap(stage, value)
+
+            clean(wrong)
+
+        made.show_caches = show_caches
+    return made
+
+
+def one_loop(target, drafter, k, precision="bfloat16"):
+    """A factory without the option."""
+    return device.load(target, drafter, k, precision)
+
+
+class _Verbs:
+    def __init__(self, inside):
+        for name in ("describe", "prefill", "draft", "verify", "commit"):
+            setattr(self, name, getattr(inside, name))
+
+
+class _Loop:
+    def __init__(self, inside):
+        self.describe, self.speculate = inside.describe, inside.speculate
+
+
+def closed(target, drafter, k, precision="bfloat16", loop: str = "synchronous"):
+    """Two loops, no look at the caches, no option `chunk`."""
+    made = device.load(target, drafter, k, precision, loop=loop)
+    return _Loop(made) if loop == "asynchronous" else _Verbs(made)
+
+
+def restless(target, drafter, k, precision="bfloat16", loop: str = "synchronous"):
+    """The synchronous loop drafts otherwise every time it is run."""
+    made = closed(target, drafter, k, precision, loop)
+    if loop == "synchronous":
+        clean, calls = made.draft, [0]
+
+        def draft(tap):
+            calls[0] += 1
+            return (clean(tap) + calls[0]) % 100
+
+        made.draft = draft
+    return made
