@@ -38,7 +38,7 @@ class Step:
 
 
 def join(layer: Weights) -> None:
-    """Make one matrix of the projections of one input, in their place: `qkv` of q, k and v, `gate_up` of gate and up."""
+    """Put one matrix in the place of the projections of one input: `qkv` of q, k and v, `gate_up` of gate and up."""
     for name, parts in {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}.items():
         for suffix in ("", "_bias"):
             if parts[0] + suffix in layer:
