@@ -31,6 +31,7 @@ golden's columns say whether either is right.
   64); caches are donated. Where a tap watches, the programs are the steps between two stages. A run's manifest counts
   them (`producer.notes`). Programs are kept on disk, at most 1 GiB, in `$XDG_CACHE_HOME/parity/xla` or JAX's own cache
   folder. A device with a planted fault is not compiled.
+- `torch` is a device with [kernels of its own](torch-device.md).
 - `nkipy` traces them with NKIPy and runs the HLO that the Neuron compiler would get on XLA:CPU ([neuron](neuron.md)).
   It is in the matrix where NKIPy is installed.
 """

@@ -13,6 +13,8 @@ from parity.device.config import TargetConfig
 
 GROUPED = (9, 0)
 """Compute capability from which PyTorch has a grouped kernel on CUDA, in bfloat16."""
+ALIGNED = 16
+"""Bytes of which the rows of both operands have to be multiples: the kernel refuses other strides."""
 
 
 def top_k(logits: Tensor, k: int) -> Tensor:
@@ -48,13 +50,15 @@ def grouped(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
     Args:
         ends: int64 [E], the row behind each group's last.
     """
-    if fused(rows):
+    if has_kernel(rows, matrices):
         return functional.grouped_mm(rows, matrices, offs=ends.to(torch.int32))
     return one_by_one(rows, matrices, ends)
 
 
-def fused(rows: Tensor) -> bool:
+def has_kernel(rows: Tensor, matrices: Tensor) -> bool:
     """Whether PyTorch has one kernel for all groups of such rows."""
+    if any(width * rows.element_size() % ALIGNED for width in matrices.shape[1:]):
+        return False
     if rows.is_cuda:
         return rows.dtype == torch.bfloat16 and torch.cuda.get_device_capability(rows.device) >= GROUPED
     return hasattr(functional, "grouped_mm")

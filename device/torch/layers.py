@@ -37,14 +37,12 @@ class Step:
     seen: dict[int | None, Tensor]
 
 
-def joined(layer: Weights) -> Weights:
-    """A layer whose projections of one input are one matrix: q, k and v as `qkv`, gate and up as `gate_up`."""
-    made = dict(layer)
+def join(layer: Weights) -> None:
+    """Put one matrix in the place of the projections of one input: `qkv` of q, k and v, `gate_up` of gate and up."""
     for name, parts in {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}.items():
         for suffix in ("", "_bias"):
             if parts[0] + suffix in layer:
-                made[name + suffix] = torch.cat([made.pop(part + suffix) for part in parts], dim=-1)
-    return made
+                layer[name + suffix] = torch.cat([layer.pop(part + suffix) for part in parts], dim=-1)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -22,7 +22,7 @@ from parity.device.torch import attention
 from parity.device.torch.layers import (
     Step,
     gpt_oss_norm,
-    joined,
+    join,
     linear,
     llama_norm,
     midlayer,
@@ -42,7 +42,8 @@ class TorchModel(Model):
     def hold(self, layers: list[Weights], windows: tuple[int | None, ...]) -> None:
         """As the parent's, projections of one input as one matrix."""
         super().hold(layers, windows)
-        self.layers = [joined(layer) for layer in self.layers]
+        for layer in self.layers:
+            join(layer)
 
     def turn(self, rope: RopeConfig) -> None:
         """Rotate by this RoPE."""

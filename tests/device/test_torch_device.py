@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from parity import device
-from parity.api import compare_dumps
+from parity.api import check_device, compare_dumps
 from parity.compare.between import DeviceDifference
 from parity.device import stored
 from parity.device import torch as torch_device
@@ -167,6 +167,10 @@ def test_copies_of_the_sequence_emit_what_it_does_alone(tiny):
 def test_options_that_do_not_fit_are_refused(options, tiny):
     with pytest.raises(UsageError, match=f"^{next(iter(options))}"):
         torch_device.load(tiny / "target", tiny / "drafter", **dict(k=4) | options)
+
+
+def test_it_keeps_the_contract():
+    assert check_device("torch", "float32").verdict == "pass"
 
 
 def test_it_says_that_it_does_not_sample(tiny):

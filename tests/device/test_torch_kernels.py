@@ -29,9 +29,12 @@ def test_attention_is_the_softmax_over_what_is_seen_and_the_sink(window, sinks):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_the_fused_product_of_groups_is_one_product_a_group(dtype):
+@pytest.mark.parametrize("width", [24, 9])
+def test_the_fused_product_of_groups_is_one_product_a_group(width, dtype):
+    """PyTorch's kernel takes no rows of 18 bytes."""
     torch.manual_seed(0)
-    rows, matrices = torch.randn(6, 16).to(dtype), torch.randn(5, 16, 24).to(dtype)
+    rows, matrices = torch.randn(6, 16).to(dtype), torch.randn(5, 16, width).to(dtype)
+    assert experts.has_kernel(rows, matrices) == (width == 24)
     ends = torch.tensor([0, 2, 2, 5, 6])
     parts = [rows[:2] @ matrices[1], rows[2:5] @ matrices[3], rows[5:] @ matrices[4]]
     for product in (experts.grouped(rows, matrices, ends), experts.one_by_one(rows, matrices, ends)):
