@@ -1,7 +1,7 @@
-"""The numbers that a quantised cache can hold, and which of two a value within rounding of their middle is kept as.
+"""The numbers that a quantised cache can hold, and which of two keeps a value within rounding of their middle.
 
-A value a hair from the middle of two numbers is kept as either, by rounding alone: a tie, as of two experts whose scores
-are equal. In float32 two right implementations differ by so little that ties are rare, a few in each prompt; but one of
+A value a hair from the middle of two numbers is kept as either, by rounding alone: a tie, as of two experts of equal
+scores. In float32 two right implementations differ by so little that ties are rare, a few in each prompt; but one of
 them changes every row that reads it by far more than float32's rounding does. So a float32 run is taken to the golden's
 side of them, by no more than the rounding of the value itself.
 """

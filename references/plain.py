@@ -21,8 +21,8 @@ from parity.golden.manifest import Producer
 from parity.references import drafting, dump, gpt_oss, runs, stored
 from parity.references.capture import TorchTap, ignore
 from parity.references.checkpoint import read_eos
-from parity.references.loop import SpeculativeLoop
 from parity.references.kv_cache import Quantiser
+from parity.references.loop import SpeculativeLoop
 from parity.references.peagle import PEagle
 from parity.references.roundings import Roundings
 from parity.references.target import Target

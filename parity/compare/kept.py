@@ -12,7 +12,8 @@ from parity.policy import Row, read_policy
 
 UNSETTLED = (
     "within the noise of another number that its caches may keep for the same value, and it does not continue with "
-    "the golden's of two that are tied: handing over k and v of both sides, and going on with what comes back, settles it"
+    "the golden's of two that are tied: handing over k and v of both sides, and going on with what comes back, "
+    "settles it"
 )
 
 

@@ -60,6 +60,8 @@ _Tokens = Annotated[
 _Scales = Annotated[
     tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], FailFast(), Field(max_length=limits.LAYERS)
 ]
+KVScales = dict[Literal["target", "drafter"], dict[Literal["k", "v"], _Scales]]
+"""Of quantised caches, by side and part, one for each layer."""
 _Vocabulary = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=limits.TOKEN)], ...] | None, FailFast(), Field(max_length=limits.TOKENS)
 ]
@@ -231,8 +233,9 @@ class Case(Record):
     pages of its cache that a drafter's row attends to (see `parity.partial_kv`), nothing for the whole cache;
     `kv_cache` are the formats of the caches (see `parity.kv_cache`), nothing for the dtype of the pass, and `kv_scales`
     a golden's scales of them by side, part and layer; `settled` are the stage templates of a run of which elements
-    within rounding of the middle of two numbers of the format took the golden's side; `lanes` are the sequences that a run's device had at once at the most; `sampling` is how tokens are drawn (see
-    `parity.sampling`), nothing where they are chosen greedily, and `seed` what its random numbers came of.
+    within rounding of the middle of two numbers of the format took the golden's side; `lanes` are the sequences that a
+    run's device had at once at the most; `sampling` is how tokens are drawn (see `parity.sampling`), nothing where they
+    are chosen greedily, and `seed` what its random numbers came of.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
@@ -245,7 +248,7 @@ class Case(Record):
     roundings: Annotated[int, Field(ge=1)] = 1
     partial_kv: Annotated[str, StringConstraints(pattern=f"^({FORM})?$")] = ""
     kv_cache: Annotated[str, StringConstraints(pattern=f"^({KV_FORM})?$")] = ""
-    kv_scales: dict[Literal["target", "drafter"], dict[Literal["k", "v"], _Scales]] = {}
+    kv_scales: KVScales = {}
     settled: tuple[_Line, ...] = ()
     lanes: Annotated[int, Field(ge=1, le=limits.LANES)] = 1
     sampling: Annotated[str, StringConstraints(max_length=256, pattern="^[a-z0-9_.=,+-]*$")] = ""
