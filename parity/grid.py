@@ -65,6 +65,12 @@ class Grid:
         tips = (self.nearest(own - slack) != due) | (self.nearest(own + slack) != due)
         return np.where(same & tips, due * np.float32(self.scale), own).astype(own.dtype)
 
+    def may_keep(self, values: NDArray[Any], kept: NDArray[Any]) -> NDArray[Any]:
+        """Whether these numbers, over the scale, are what values are kept as, whichever way a tie goes."""
+        slack = np.abs(values) * np.float32(DIVISION)
+        found: NDArray[Any] = (self.nearest(values - slack) == kept) | (self.nearest(values + slack) == kept)
+        return found
+
     def off(self, values: NDArray[Any], precision: str) -> NDArray[Any]:
         """Which values are none that such a cache gives back in this precision; not those that are not finite."""
         due = self.nearest(values).astype(np.float64) * self.scale

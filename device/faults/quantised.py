@@ -193,7 +193,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     def written(clean: Through) -> Through:
         def unlimited(rows: Rows, weights: dict[str, Any], kind: str) -> Rows:
-            keys, values = rows
+            keys, _ = rows
             return [keys.astype(np.float32) / weights["k_scale"], clean(rows, weights, kind)[1]]
 
         return unlimited

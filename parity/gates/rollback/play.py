@@ -10,6 +10,7 @@ import numpy as np
 from parity.compare.report import Place
 from parity.errors import DeviceEnded, DeviceFailed
 from parity.families import agreeing
+from parity.gates.kept import KeptRows
 from parity.gates.rollback.baseline import Baseline, RecordingTap
 from parity.gates.rollback.history import History, RoundPlan, SequencePlan, TapError
 from parity.gates.rollback.invariants import InvariantBroken, Invariants, SequenceState, position_of
@@ -43,8 +44,9 @@ class HistoryPlayer(Invariants):
         exact: bool,
         fewer: bool = False,
         same: RepeatComparison | None = None,
+        kept: KeptRows | None = None,
     ):
-        super().__init__(device, exact, same)
+        super().__init__(device, exact, same, kept)
         self.baselines, self.fewer = baselines, fewer
         self.failed: dict[str, dict[str, np.ndarray]] = {}
         self.stages: dict[str, int] = {}
