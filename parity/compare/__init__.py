@@ -52,7 +52,7 @@ from parity.golden.synthetic import refuse_synthetic
 from parity.golden.trust import refuse_shared
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
-from parity.policy import Policy, Row
+from parity.policy import Policy, Row, mode_of
 from parity.stages import Named, declared, select
 
 if TYPE_CHECKING:
@@ -90,7 +90,14 @@ def compare(
     copies = Copies(golden, mode)
     results = []
     for name in names:
-        result, new = _stage(golden, run, golden.declared[name], policy.row(name, mode), judged_on, copies)
+        result, new = _stage(
+            golden,
+            run,
+            golden.declared[name],
+            policy.row(name, mode_of(mode, golden.manifest.case.kv_cache)),
+            judged_on,
+            copies,
+        )
         results.append(result)
         findings += new
     results = copies.noted_on(results)

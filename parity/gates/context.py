@@ -23,7 +23,7 @@ from parity.golden.trust import device_modules, enumerated
 from parity.golden.views import DumpView, TrustedGolden
 from parity.guard import raised_text, refuses
 from parity.metrics import measure
-from parity.policy import read_policy
+from parity.policy import QUANTISED, read_policy
 from parity.progress import Progress, quiet
 from parity.seam import Device, Rotary
 
@@ -33,7 +33,7 @@ EXACT = "float32"
 @cache
 def _worst_rows(stage: str) -> float:
     """The bfloat16 policy's bound on a row, in multiples of its noise."""
-    return read_policy(None, "bfloat16").row(stage, "chained").bounds["worst_row"].warn
+    return read_policy(None, "bfloat16").row(stage, QUANTISED).bounds["worst_row"].warn
 
 
 class NoiseFloors:

@@ -45,4 +45,5 @@ def kept_rows(noise: NoiseFloors) -> KeptRows | None:
 def _kept(grid: Grid, computed: np.ndarray, now: np.ndarray) -> np.ndarray:
     """Which elements a cache may give back for those computed."""
     precision = "float32" if now.dtype == np.float32 else "bfloat16"
-    return ~grid.off(now, precision) & grid.may_keep(computed, grid.nearest(now))
+    kept: np.ndarray = ~grid.off(now, precision) & grid.may_keep(computed, grid.nearest(now))
+    return kept

@@ -64,7 +64,9 @@ class OneTokenTap:
         if stage in FIRST_KEYS:
             side, rows = FIRST_KEYS[stage], self.written[FIRST_KEYS[stage]]
             known = self.quantised and all(row in rows for row in range(len(value)))
-            self.keys[side] = np.stack([*map(rows.get, range(len(value)))]) if known else np.array(value, np.float32)
+            self.keys[side] = (
+                np.stack([rows[row] for row in range(len(value))]) if known else np.array(value, np.float32)
+            )
         return value
 
     def _write(self, side: Side, rows: np.ndarray) -> None:
