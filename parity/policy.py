@@ -125,8 +125,8 @@ class Row(PolicyPart):
 
     Args:
         stages: a stage glob.
-        modes: the comparisons it speaks of; `quantised` is a chained one with a golden of quantised caches, which rows of
-            `chained` speak of as well.
+        modes: the comparisons it speaks of; `quantised` is a chained one with a golden of quantised caches; rows of
+            `chained` speak of it as well.
         judge: `noise` bounds multiples of the noise floor; `relative` bounds plain figures; `exact` allows
             no difference; `experts` allows router ties; `decision` classifies tokens; `none` says that
             this policy does not judge the stage (structure, NaN and constants still fail).

@@ -10,10 +10,10 @@ from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import DeviceEnded, DeviceFailed, NotOffered, UsageError
 from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.gate import Check
-from parity.gates.kept import KeptRows, kept_rows
 from parity.gates.rollback.baseline import Baseline, GivenText, RecordingTap, repeated
 from parity.gates.rollback.history import RoundPlan, SequencePlan
 from parity.gates.rollback.invariants import InvariantBroken
+from parity.gates.rollback.kept import KeptRows, kept_rows
 from parity.gates.rollback.play import HistoryPlayer
 from parity.guard import raised_text, refuses
 from parity.seam import Device

@@ -8,10 +8,10 @@ from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import Inconclusive
 from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.gate import Check
-from parity.gates.kept import kept_rows
 from parity.gates.rollback.baseline import Baseline, starts, window
 from parity.gates.rollback.explore import ERRORS, POISON, ROWS, STATE, Exploration, explore
 from parity.gates.rollback.history import NAN, SENTINEL
+from parity.gates.rollback.kept import kept_rows
 from parity.gates.rollback.play import HistoryPlayer
 from parity.gates.rollback.repeat import (
     RepeatResult,

@@ -9,8 +9,8 @@ import numpy as np
 
 from parity.compare.report import Place
 from parity.families import BLOCK, MODEL, family_of
-from parity.gates.kept import KeptRows
 from parity.gates.rollback.baseline import FLOAT32_BOUND, Baseline, require_caches, row_errors
+from parity.gates.rollback.kept import KeptRows
 from parity.gates.rollback.sameness import BitExact, RepeatComparison, changed_row
 from parity.seam import Device
 from parity.shown import stages_of

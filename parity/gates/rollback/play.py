@@ -10,10 +10,10 @@ import numpy as np
 from parity.compare.report import Place
 from parity.errors import DeviceEnded, DeviceFailed
 from parity.families import agreeing
-from parity.gates.kept import KeptRows
 from parity.gates.rollback.baseline import Baseline, RecordingTap
 from parity.gates.rollback.history import History, RoundPlan, SequencePlan, TapError
 from parity.gates.rollback.invariants import InvariantBroken, Invariants, SequenceState, position_of
+from parity.gates.rollback.kept import KeptRows
 from parity.gates.rollback.sameness import RepeatComparison, chosen
 from parity.guard import raised_text, refuses
 from parity.seam import Device, Poisonable

@@ -50,7 +50,8 @@ class WithinNoise:
     """The same but for rounding, within a bound that is not measured on the device itself.
 
     In float32 a row may differ by `FLOAT32_BOUND`, or by what ties of quantised caches come to; in bfloat16 by the
-    policy's worst row times the golden's noise at the stage. Choices are judged by the scores of the first call, every other integer by its bits.
+    policy's worst row times the golden's noise at the stage. Choices are judged by the scores of the first call, every
+    other integer by its bits.
     """
 
     names: Mapping[str, Named]
