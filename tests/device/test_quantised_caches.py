@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from shutil import copytree
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -112,7 +116,7 @@ def test_what_a_cache_cannot_hold_and_nobody_cut_off_is_no_number(kind):
 
 def test_scales_are_read_by_both_sides_under_both_names(golden, tmp_path):
     target = golden.manifest.model.target.path
-    scales = read_scales(target, 2)
+    scales = read_scales(Path(target), 2)
     assert golden.manifest.case.kv_scales["target"] == scales and len({*scales["k"], *scales["v"]}) == 4
     made = device.load(target, golden.manifest.model.drafter.path, 4, kv_cache="fp8_e4m3")
     for layer, weights in enumerate(made.target.layers):
@@ -138,14 +142,10 @@ def test_scales_are_read_by_both_sides_under_both_names(golden, tmp_path):
 )
 @pytest.mark.parametrize("load", [device.load, load_references])
 def test_scales_that_are_none_are_refused_by_both_sides(load, change, why, golden, tmp_path):
-    from shutil import copytree
-
     target = copytree(golden.manifest.model.target.path, tmp_path / "target")
     save_file(change(load_file(target / SHARD)), target / SHARD)
     (target / "model.safetensors.index.json").unlink()
     names = {name: file.name for file in target.glob("*.safetensors") for name in load_file(file)}
-    import json
-
     (target / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
     with pytest.raises(UsageError, match=why):
         load(target, golden.manifest.model.drafter.path, 4, kv_cache="fp8_e4m3")
