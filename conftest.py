@@ -95,6 +95,20 @@ def paged_golden(remake_small_golden, once_for_all) -> Dump:
 
 
 @pytest.fixture(scope="session")
+def quantised_golden(remake_small_golden, once_for_all) -> Dump:
+    """The small golden of the pair of two layers each once more, with scales, its caches in fp8_e4m3."""
+
+    def make(out: Path) -> None:
+        from parity.fixtures.scaled import with_scales
+
+        pair = cut_pair(TINY, out / "whole")
+        scaled = {side: with_scales(folder, out / side, side) for side, folder in pair.items()}
+        remake_small_golden(out / "golden", kv_cache="fp8_e4m3", **scaled)
+
+    return Dump(once_for_all("quantised", make) / "golden")
+
+
+@pytest.fixture(scope="session")
 def family_golden(once_for_all) -> Callable[[str], TrustedGolden]:
     """The golden that a family's faults are judged by: two chat prompts, K = 4."""
     from parity.api import open_golden

@@ -1,7 +1,7 @@
-"""The numbers that a quantised cache can hold, and which of two a value within rounding of their middle is kept as.
+"""The numbers that a quantised cache can hold, and which of two keeps a value within rounding of their middle.
 
-A value a hair from the middle of two numbers is kept as either, by rounding alone: a tie, as of two experts whose scores
-are equal. In float32 two right implementations differ by so little that ties are rare, a few in each prompt; but one of
+A value a hair from the middle of two numbers is kept as either, by rounding alone: a tie, as of two experts of equal
+scores. In float32 two right implementations differ by so little that ties are rare, a few in each prompt; but one of
 them changes every row that reads it by far more than float32's rounding does. So a float32 run is taken to the golden's
 side of them, by no more than the rounding of the value itself.
 """
@@ -64,6 +64,12 @@ class Grid:
         due = self.nearest(true)
         tips = (self.nearest(own - slack) != due) | (self.nearest(own + slack) != due)
         return np.where(same & tips, due * np.float32(self.scale), own).astype(own.dtype)
+
+    def may_keep(self, values: NDArray[Any], kept: NDArray[Any]) -> NDArray[Any]:
+        """Whether these numbers, over the scale, are what values are kept as, whichever way a tie goes."""
+        slack = np.abs(values) * np.float32(DIVISION)
+        found: NDArray[Any] = (self.nearest(values - slack) == kept) | (self.nearest(values + slack) == kept)
+        return found
 
     def off(self, values: NDArray[Any], precision: str) -> NDArray[Any]:
         """Which values are none that such a cache gives back in this precision; not those that are not finite."""

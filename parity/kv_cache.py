@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from parity.errors import UsageError
 from parity.families import family_of
@@ -73,7 +74,7 @@ def of_drafter(text: str) -> bool:
     return text in FORMATS or "drafter=" in text
 
 
-def check_scales(scales: Mapping[str, Mapping[str, tuple[float, ...]]], text: str, layers: Mapping[str, int]) -> str:
+def check_scales(scales: Mapping[Any, Mapping[Any, tuple[float, ...]]], text: str, layers: Mapping[str, int]) -> str:
     """What is wrong with the scales that a golden of these formats records, by side and part; empty where nothing is.
 
     Args:

@@ -125,7 +125,8 @@ class Row(PolicyPart):
 
     Args:
         stages: a stage glob.
-        modes: the comparisons it speaks of.
+        modes: the comparisons it speaks of; `quantised` is a chained one with a golden of quantised caches; rows of
+            `chained` speak of it as well.
         judge: `noise` bounds multiples of the noise floor; `relative` bounds plain figures; `exact` allows
             no difference; `experts` allows router ties; `decision` classifies tokens; `none` says that
             this policy does not judge the stage (structure, NaN and constants still fail).
@@ -137,7 +138,7 @@ class Row(PolicyPart):
     """
 
     stages: str
-    modes: tuple[Literal["chained", "local"], ...] = Field(default=("chained", "local"), min_length=1)
+    modes: tuple[Literal["chained", "local", "quantised"], ...] = Field(default=("chained", "local"), min_length=1)
     judge: Judge
     bounds: dict[str, Bound] = {}
     ulp: int = Field(default=1, ge=0)
@@ -178,7 +179,16 @@ class Row(PolicyPart):
 
     def takes(self, stage: str, mode: str) -> bool:
         """Whether this row speaks of this stage in this mode."""
-        return mode in self.modes and matches(self.stages, stage)
+        spoken = mode in self.modes or (mode == QUANTISED and "chained" in self.modes)
+        return spoken and matches(self.stages, stage)
+
+
+QUANTISED = "quantised"
+
+
+def mode_of(mode: str, kv_cache: str) -> str:
+    """The mode that a policy has rows for, of a comparison with a golden of such caches."""
+    return QUANTISED if kv_cache and mode == "chained" else mode
 
 
 Pattern = tuple[str, tuple[str, ...]]

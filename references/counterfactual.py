@@ -33,8 +33,8 @@ class Counterfactuals:
         partial_kv: str = "",
         kv_cache: str = "",
     ):
-        kept = {"partial_kv": partial_kv, "kv_cache": kv_cache}
-        self.loop: Any = load_loop(target, drafter, getattr(torch, precision), k, **kept)
+        dtype = getattr(torch, precision)
+        self.loop: Any = load_loop(target, drafter, dtype, k, partial_kv=partial_kv, kv_cache=kv_cache)
         self.layers = RememberedLayers(self.loop.target)
 
     def run(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from parity.errors import UsageError
 from parity.families import Family
 from parity.golden.digests import digest_files
-from parity.golden.manifest import Case, Checkpoint, Generation, KeptStages, Model, Producer, PromptCase
+from parity.golden.manifest import Case, Checkpoint, Generation, KeptStages, KVScales, Model, Producer, PromptCase
 from parity.golden.provenance import checkpoint, now, with_constants
 from parity.golden.store import DumpWriter
 from parity.sampling import as_text, written
@@ -129,7 +129,7 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
             roundings=dumped.roundings,
             partial_kv=dumped.partial_kv,
             kv_cache=dumped.kv_cache,
-            kv_scales={side: dict(parts) for side, parts in dumped.kv_scales.items()},
+            kv_scales=cast("KVScales", dumped.kv_scales),
             sampling=written(sampling.settings) if sampling else "",
             seed=sampling.seed if sampling else 0,
             kept=dumped.kept,

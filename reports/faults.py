@@ -27,8 +27,8 @@ comes by the defect. *Local only* says that a chained comparison's noise is as
 large; *TP n* what needs n tensor-parallel ranks. *Precision* is that of the device in which a fault is planted and
 shows: bfloat16's own rounding is as large as what is marked float32. *Drafter* is the family that a fault is planted
 in: `parity faults run --all --family eagle-3` takes those of EAGLE-3
-([families](drafters.md)), and with `--partial-kv 1+2+1x8` those of [partial KV](partial-kv.md), with `--kv-cache fp8_e4m3` those of
-[quantised caches](fp8-caches.md).
+([families](drafters.md)), with `--partial-kv 1+2+1x8` those of [partial KV](partial-kv.md), and with
+`--kv-cache fp8_e4m3` those of [quantised caches](fp8-caches.md).
 """
 COLUMNS = ("fault", "what is wrong", "first stage", "gate", "precision", "text", "drafter", "seen in")
 

@@ -80,7 +80,11 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
-    "kv-scale-lost", "the caches divide and multiply by 1, whatever the checkpoint says", FIRST, seen="sglang #18818"
+    "kv-scale-lost",
+    "the caches divide and multiply by 1, whatever the checkpoint says",
+    FIRST,
+    precision="float32",
+    seen="sglang #18818",
 )
 def _(pipeline: Pipeline) -> None:
     for weights in pipeline.target.layers:
@@ -145,6 +149,7 @@ def _(pipeline: Pipeline) -> None:
     "kv-scale-direction",
     "keys are multiplied by their scale when they are written, and divided when they are read",
     FIRST,
+    precision="float32",
     seen="vllm-xpu-kernels #475",
 )
 def _(pipeline: Pipeline) -> None:
@@ -193,7 +198,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     def written(clean: Through) -> Through:
         def unlimited(rows: Rows, weights: dict[str, Any], kind: str) -> Rows:
-            keys, values = rows
+            keys, _ = rows
             return [keys.astype(np.float32) / weights["k_scale"], clean(rows, weights, kind)[1]]
 
         return unlimited

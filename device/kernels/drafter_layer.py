@@ -99,7 +99,7 @@ def _self_attention(
 
 
 def _write(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap) -> None:
-    """The keys, turned, and values of rows into their slots; shown before they are, where caches keep another format."""
+    """The keys, turned, and values of rows into their slots; shown before, where caches keep another format."""
     k, v = rotate(_heads(x, "k", weights, config), step.cos, step.sin), _heads(x, "v", weights, config)
     if config.kv_format:
         k, v = tap("k", k), tap("v", v)

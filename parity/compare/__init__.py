@@ -56,7 +56,7 @@ from parity.golden.trust import refuse_shared
 from parity.golden.views import DumpView, TrustedGolden
 from parity.layers import layers_of, within
 from parity.metrics import measure
-from parity.policy import Policy, Row
+from parity.policy import Policy, Row, mode_of
 from parity.stages import Named, declared, select
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def compare(
     copies = Copies(golden, mode)
     results = []
     for name in names:
-        result, new = _stage(golden, run, golden.declared[name], policy.row(name, mode), judged_on, copies, without)
+        judged_by = policy.row(name, mode_of(mode, golden.manifest.case.kv_cache))
+        result, new = _stage(golden, run, golden.declared[name], judged_by, judged_on, copies, without)
         results.append(result)
         findings += new
     results = copies.noted_on(results)

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import DeviceEnded, DeviceFailed, NotOffered, UsageError
-from parity.gates.context import GateContext
+from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.gate import Check
 from parity.gates.made_up import ONE_PIECE
 from parity.gates.rollback.baseline import Baseline, GivenText, RecordingTap, repeated
 from parity.gates.rollback.history import RoundPlan, SequencePlan
 from parity.gates.rollback.invariants import InvariantBroken
+from parity.gates.rollback.kept import KeptRows, kept_rows
 from parity.gates.rollback.play import HistoryPlayer
 from parity.guard import raised_text, refuses
 from parity.seam import Device, Looping
+from parity.stages import TARGET_LOGITS
 
 PROMPT = 24
 FILLABLE = 1024
@@ -55,10 +57,11 @@ def _small(context: GateContext, ends: BoundaryOutcomes) -> None:
     """Devices of a few rows, against a roomy one."""
     roomy, k = context.device("float32"), context.golden.manifest.case.k
     budget, prompt = 2 * k + 3, context.golden.manifest.case.prompts[0].ids
-    baseline = Baseline(roomy, 0, repeated(prompt, PROMPT), budget + k + 1)
+    noise = NoiseFloors(context.golden)
+    baseline = Baseline(roomy, 0, repeated(prompt, PROMPT), budget + k + 1, noise.flip_bound(TARGET_LOGITS))
     for spare in spares(k):  # one after the other, and none kept: each holds all the weights
         device = context.build(precision="float32", k=k, max_positions=PROMPT + budget + k + spare)
-        _try(ends, device, baseline, budget, spare, exact=False)
+        _try(ends, device, baseline, budget, spare, exact=False, kept=kept_rows(noise))
 
 
 def spares(k: int) -> tuple[int, ...]:
@@ -69,7 +72,15 @@ def spares(k: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((1, 0, -1, -2, -k)))
 
 
-def _try(ends: BoundaryOutcomes, device: Device, baseline: Baseline, budget: int, spare: int, exact: bool) -> None:
+def _try(
+    ends: BoundaryOutcomes,
+    device: Device,
+    baseline: Baseline,
+    budget: int,
+    spare: int,
+    exact: bool,
+    kept: KeptRows | None,
+) -> None:
     """Refused, or played to the end under every pattern of acceptance."""
     most = device.describe().max_positions
     try:
@@ -83,7 +94,7 @@ def _try(ends: BoundaryOutcomes, device: Device, baseline: Baseline, budget: int
         return
     if said:
         return
-    player = HistoryPlayer(device, [baseline], exact, fewer=True)
+    player = HistoryPlayer(device, [baseline], exact, fewer=True, kept=kept)
     k = player.k
     patterns = [[RoundPlan(right, k) for right in accepted] for accepted in ((k,), (0,), (k, 0), (0, 0, k))]
     patterns += [[RoundPlan(k, k), RoundPlan(0, 0, asked=0)]] if player.varies else []
@@ -159,7 +170,7 @@ def _own(context: GateContext, judged: bool) -> Iterator[Check]:
         return
     budget, ends = k + 3, BoundaryOutcomes()
     ids = repeated(context.golden.manifest.case.prompts[0].ids, most - budget - k)
-    baseline = Baseline(device, 0, ids, budget - 1)
+    baseline = Baseline(device, 0, ids, budget - 1, NoiseFloors(context.golden).flip_bound(TARGET_LOGITS))
     try:
         baseline.compute()
     except DeviceEnded:
@@ -168,10 +179,11 @@ def _own(context: GateContext, judged: bool) -> Iterator[Check]:
         what = "refused" if refuses(error) else "fails"
         yield Check(f"own maximum, {most} positions", FAIL, f"{what} though it fits: {error}")
         return
-    _try(ends, device, baseline, baseline.more, budget - baseline.more, exact=False)
+    kept = kept_rows(NoiseFloors(context.golden))
+    _try(ends, device, baseline, baseline.more, budget - baseline.more, exact=False, kept=kept)
     # Nothing is left to compute the last token's truth with: exactly at the end only bits are judged.
     fed = GivenText(baseline, ids[: k + 2])
-    _try(ends, device, fed, budget, 0, exact=True)
-    _try(ends, device, fed, budget + 1, -1, exact=True)
+    _try(ends, device, fed, budget, 0, exact=True, kept=kept)
+    _try(ends, device, fed, budget + 1, -1, exact=True, kept=kept)
     yield _admission(f"own maximum, {most} positions", ends)
     yield _contents("contents at its end", ends)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,17 @@ from parity.golden.trust import device_modules, enumerated
 from parity.golden.views import DumpView, TrustedGolden
 from parity.guard import raised_text, refuses
 from parity.metrics import measure
-from parity.policy import read_policy
+from parity.policy import QUANTISED, read_policy
 from parity.progress import Progress, quiet
 from parity.seam import Device, Rotary
 
 EXACT = "float32"
+
+
+@cache
+def _worst_rows(stage: str) -> float:
+    """The bfloat16 policy's bound on a row, in multiples of its noise."""
+    return read_policy(None, "bfloat16").row(stage, QUANTISED).bounds["worst_row"].warn
 
 
 class NoiseFloors:
@@ -39,6 +46,17 @@ class NoiseFloors:
     def __init__(self, golden: TrustedGolden):
         self.golden = golden
         self._floors: dict[str, tuple[float, float, float]] = {}
+
+    @property
+    def flips(self) -> bool:
+        """Whether float32 runs part by more than rounding: of two tied numbers a quantised cache may keep either."""
+        return bool(self.golden.manifest.case.kv_cache)
+
+    def flip_bound(self, stage: str) -> float:
+        """How far, relative, such a tie may take a float32 row: as far as a row of a bfloat16 device may be from the
+        golden, whose floors have such ties in them; 0 where none can."""
+        bounds = _worst_rows(stage) if self.flips else 0.0
+        return bounds * self.noisy(stage) if bounds else 0.0
 
     def pooled(self, stage: str) -> float:
         """Relative L2 of the floor over all rows."""

@@ -45,7 +45,7 @@ def equals_plain_decoding(context: GateContext, noise: NoiseFloors, precision: s
         run, plain = align(device, number, prompt.ids, case.max_new_tokens, case.drafts if case.schedule else None)
         runs.append(run)
         for divergence in run.divergences:
-            verdict = classify_divergence(divergence, plain, noise if precision == "bfloat16" else None)
+            verdict = classify_divergence(divergence, plain, noise if precision == "bfloat16" or noise.flips else None)
             verdicts[verdict] += 1
             first = divergence if first is None or (verdict == BUG and not verdicts[BUG] > 1) else first
     return _check(precision, runs, verdicts, first)

@@ -98,7 +98,7 @@ class _GoldenLogits:
     """The golden's logits of the emitted rows, by prompt and position, and their noise."""
 
     def __init__(self, golden: TrustedGolden, precision: str):
-        self.float32 = precision == "float32"
+        self.float32 = precision == "float32" and not golden.manifest.case.kv_cache
         self.rows: dict[tuple[int, int], tuple[str, StageRows, int, float]] = {}
         for stage in LOGITS:
             held = {stage, stage.replace("logits", "tokens")} <= set(golden.manifest.stages)

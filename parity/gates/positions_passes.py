@@ -16,11 +16,14 @@ from parity.families import MODEL, TAPS, family_of
 from parity.gates import rope
 from parity.gates.rope import RopeSchedule
 from parity.seam import Device, Side
-from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS, DRAFTER_FC_OUT, TARGET_TOKENS, VERIFY_TOKENS
+from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS, DRAFTER_FC_OUT, DRAFTER_POSITIONS, TARGET_TOKENS, VERIFY_TOKENS
 
 ROWS, ROUNDS = 512, 6
 FIRST_KEYS: dict[str, Side] = {"kv.target.0.k": "target", "kv.drafter.0.k": "drafter"}
 """Cache stages of layer 0, and their side."""
+
+WRITTEN: dict[str, Side] = {"target.layers.0.k": "target", "drafter.layers.0.k": "drafter"}
+"""What is written to them, where they keep another format than the pass has."""
 
 CHOSEN = (TARGET_TOKENS, VERIFY_TOKENS, DRAFT_TOKENS, ACCEPT_EMITTED)
 
@@ -35,11 +38,15 @@ class OneTokenTap:
 
     Attributes:
         waits: stages that it replaces and that were not handed over so far.
+        quantised: caches keep another format: the keys are those that are written to them, `written` by position.
     """
 
     token: int
     waits: set[str]
     keys: dict[Side, np.ndarray] = field(default_factory=dict)
+    quantised: bool = False
+    written: dict[Side, dict[int, np.ndarray]] = field(default_factory=lambda: {"target": {}, "drafter": {}})
+    _positions: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     _fused: np.ndarray | None = None
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
@@ -50,9 +57,23 @@ class OneTokenTap:
         if stage == DRAFTER_FC_OUT:
             self._fused = np.array(value[:1]) if self._fused is None else self._fused
             return np.broadcast_to(self._fused, value.shape).copy()
+        if stage == DRAFTER_POSITIONS:
+            self._positions = np.array(value)
+        if stage in WRITTEN:
+            self._write(WRITTEN[stage], np.array(value, np.float32))
         if stage in FIRST_KEYS:
-            self.keys[FIRST_KEYS[stage]] = np.array(value, np.float32)
+            side, rows = FIRST_KEYS[stage], self.written[FIRST_KEYS[stage]]
+            known = self.quantised and all(row in rows for row in range(len(value)))
+            self.keys[side] = (
+                np.stack([rows[row] for row in range(len(value))]) if known else np.array(value, np.float32)
+            )
         return value
+
+    def _write(self, side: Side, rows: np.ndarray) -> None:
+        """Keys of a pass; the target's are behind those of all passes before, as all of them are accepted."""
+        first = len(self.written[side])
+        places = self._positions if side == "drafter" else np.arange(first, first + len(rows))
+        self.written[side] |= dict(zip(places.tolist(), rows, strict=False))
 
     def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
         """The same for a pass of a chain, as `parity.seam.RowTap` has it: its rows are made the same as well."""
@@ -71,7 +92,8 @@ def cached_keys(device: Device, token: int, k: int) -> tuple[dict[Side, np.ndarr
     if prompt < 2:
         raise NotOffered(f"{device.describe().max_positions} positions are too few for {ROUNDS} rounds of {k} drafts")
     family = family_of(device.describe().family)
-    tap = OneTokenTap(token, {*CHOSEN, *([DRAFTER_FC_OUT] if TAPS in family.has else [])})
+    waits = {*CHOSEN, *([DRAFTER_FC_OUT] if TAPS in family.has else [])}
+    tap = OneTokenTap(token, waits, quantised=bool(device.describe().kv_cache))
     device.prefill([token] * prompt, budget, tap)
     for _ in range(ROUNDS):
         drafts = device.draft(tap)

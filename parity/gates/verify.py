@@ -34,7 +34,7 @@ def checks(context: GateContext) -> Iterator[Check]:
 def rows_agree(context: GateContext, noise: NoiseFloors, precision: str) -> Check:
     """Every position of the cases, passes of 1, 2, K and K+1 drafts."""
     device, k = context.device(precision), context.golden.manifest.case.k
-    agreement, drafts = Agreement(precision, noise), sorted({min(1, k), min(2, k), k})
+    agreement, drafts = Agreement("bfloat16" if noise.flips else precision, noise), sorted({min(1, k), min(2, k), k})
     cases = _own_lengths(context, PROMPTS) + _edges(context, device)
     for number, case in enumerate(cases):
         context.progress(number, len(cases), f"verify {case.name}")

@@ -61,6 +61,8 @@ _Tokens = Annotated[
 _Scales = Annotated[
     tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], FailFast(), Field(max_length=limits.LAYERS)
 ]
+KVScales = dict[Literal["target", "drafter"], dict[Literal["k", "v"], _Scales]]
+"""Of quantised caches, by side and part, one for each layer."""
 _Vocabulary = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=limits.TOKEN)], ...] | None, FailFast(), Field(max_length=limits.TOKENS)
 ]
@@ -268,7 +270,7 @@ class Case(Record):
     roundings: Annotated[int, Field(ge=1)] = 1
     partial_kv: Annotated[str, StringConstraints(pattern=f"^({FORM})?$")] = ""
     kv_cache: Annotated[str, StringConstraints(pattern=f"^({KV_FORM})?$")] = ""
-    kv_scales: dict[Literal["target", "drafter"], dict[Literal["k", "v"], _Scales]] = {}
+    kv_scales: KVScales = {}
     settled: tuple[_Line, ...] = ()
     lanes: Annotated[int, Field(ge=1, le=limits.LANES)] = 1
     layers: tuple[Annotated[int, Field(ge=0, lt=limits.LAYERS)], _Layers] | None = None

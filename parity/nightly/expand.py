@@ -158,6 +158,7 @@ def _cell(matrix: NightMatrix, axes: CellAxes, settings: dict[str, Any]) -> Cell
         max_new_tokens=case.max_new_tokens,
         golden=matrix.located(_golden(matrix, axes)),
         schedule=case.schedule,
+        kv_cache=case.kv_cache,
         device=_device(matrix, axes),
         precision=matrix.policies[axes.policy].precision,
         bounds=matrix.bounds(axes.policy),

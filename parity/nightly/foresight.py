@@ -69,7 +69,9 @@ def _golden(cell: Cell) -> Iterator[str]:
     if manifest.kind != "golden":
         raise UsageError(f"{cell.golden} is no golden")
     ks = [",".join(map(str, ks)) for ks in (case.ks, cell.schedule or (cell.axes.k,))]
-    for what, there, wanted in (("K", *ks), ("new tokens", str(case.max_new_tokens), str(cell.max_new_tokens))):
+    caches = [said or "the dtype of its passes" for said in (case.kv_cache, cell.kv_cache)]
+    budgets = str(case.max_new_tokens), str(cell.max_new_tokens)
+    for what, there, wanted in (("K", *ks), ("new tokens", *budgets), ("caches in", *caches)):
         if there != wanted:
             yield f"the golden {cell.golden} is of {what} {there}, not {wanted}"
     refuse_stale(golden)

@@ -145,7 +145,8 @@ def identity(job: GoldenJob) -> str:
         UsageError: a checkpoint or the prompts cannot be read.
     """
     sides = (_digests(checkpoint(Path(path))) for path in (job.target, job.drafter))
-    parts = (*sides, digest_files([Path(job.prompts)]), job.schedule or job.k, job.max_new_tokens)
+    parts: tuple[Any, ...] = (*sides, digest_files([Path(job.prompts)]), job.schedule or job.k, job.max_new_tokens)
+    parts = (*parts, job.kv_cache) if job.kv_cache else parts
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
@@ -162,7 +163,7 @@ def fits(job: GoldenJob, golden: Dump) -> None:
         "no golden": manifest.kind != "golden",
         f"K = {_said(case.ks)}, not {_said(job.schedule or (job.k,))}": case.ks != (job.schedule or (job.k,)),
         f"partial KV {case.partial_kv}": bool(case.partial_kv),
-        f"caches in {case.kv_cache}": bool(case.kv_cache),
+        f"caches in {case.kv_cache or 'the dtype of its passes'}": case.kv_cache != job.kv_cache,
         "tokens that are sampled": bool(case.sampling),
         f"{case.max_new_tokens} new tokens, not {job.max_new_tokens}": case.max_new_tokens != job.max_new_tokens,
         f"other prompts than {job.prompts}": case.prompts_digest != prompts,

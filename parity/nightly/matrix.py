@@ -21,6 +21,7 @@ from parity import limits
 from parity.errors import UsageError
 from parity.files import toml
 from parity.gates import GATES
+from parity.kv_cache import FORM
 from parity.nightly.records import Label
 from parity.policy import source_of
 
@@ -73,7 +74,7 @@ class MatrixCase(CellSettings):
     """Checkpoints, prompts and budget; `golden` where one exists already: `{k}` and `{family}` in it are filled in.
 
     Where a golden is named, `prompts` may be left out. `schedule` is K of each round in turn; the largest of them is
-    the K of its cells.
+    the K of its cells. `kv_cache` are the formats of the caches, as `parity.kv_cache` reads them.
     """
 
     target: Name
@@ -83,6 +84,7 @@ class MatrixCase(CellSettings):
     max_new_tokens: Count
     golden: Name = ""
     schedule: Annotated[tuple[Drafts, ...], Field(max_length=limits.SCHEDULE)] = ()
+    kv_cache: Annotated[str, StringConstraints(pattern=f"^({FORM})?$")] = ""
 
     @model_validator(mode="after")
     def _whole(self) -> MatrixCase:

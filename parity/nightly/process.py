@@ -26,6 +26,7 @@ class GoldenJob(NightRecord):
     Attributes:
         name: of the case, family and K it is for.
         schedule: K of each round in turn; nothing where all have `k`.
+        kv_cache: formats of its caches; empty for the dtype of its passes.
         given: an existing golden, folder or fsspec URL; '' makes one, or takes the one made before.
         share: fsspec URL below which goldens are kept for other machines; '' keeps it here alone.
     """
@@ -37,6 +38,7 @@ class GoldenJob(NightRecord):
     max_new_tokens: int
     k: int
     schedule: tuple[int, ...] = ()
+    kv_cache: str = ""
     given: str = ""
     share: str = ""
 
@@ -52,6 +54,7 @@ class GoldenJob(NightRecord):
             max_new_tokens=cell.max_new_tokens,
             k=axes.k,
             schedule=cell.schedule,
+            kv_cache=cell.kv_cache,
             given=cell.golden,
             share=share,
         )

@@ -55,6 +55,7 @@ class Cell(NightRecord):
         target, drafter, prompts: checkpoint folders and the prompts file.
         golden: an existing golden, folder or fsspec URL; made from the checkpoints where empty.
         schedule: K of each round in turn; nothing where all have the cell's.
+        kv_cache: formats of the golden's caches; empty for the dtype of its passes.
         device: as given to `--device`, the `tp` option included.
         bounds: policy file or name; the default policy of the precision where empty.
         gates: names of the gates to run.
@@ -67,6 +68,7 @@ class Cell(NightRecord):
     max_new_tokens: int
     golden: str = ""
     schedule: tuple[int, ...] = ()
+    kv_cache: str = ""
     device: str
     precision: Literal["bfloat16", "float32"] = "bfloat16"
     bounds: str = ""

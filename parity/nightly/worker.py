@@ -59,7 +59,8 @@ def _make(job: GoldenJob, out: Path) -> None:
     from parity.producers import dump_golden
 
     pair, k = (Path(job.target), Path(job.drafter)), job.schedule or job.k
-    dump_golden(*pair, Path(job.prompts), k, job.max_new_tokens, out=out)
+    kept = {"kv_cache": job.kv_cache} if job.kv_cache else {}
+    dump_golden(*pair, Path(job.prompts), k, job.max_new_tokens, out=out, **kept)
 
 
 def _failed(error: BaseException) -> Answer:

@@ -1,4 +1,4 @@
-"""Quantised caches: scales, formats and roundings other than those of the golden, and rows that never went through them.
+"""Quantised caches: other scales, formats and roundings than the golden's, and rows that never went through them.
 
 A key or a value x is due to be read as Q(x / s) s. What stands in the place of each s, and of Q, is what can be wrong.
 """
@@ -197,7 +197,7 @@ for parts, end, having in PARTS:
         partial(_through, change=_rounded, parts=parts)
     )
 
-PASSES = {
+PASSES: dict[str, Callable[[int], bool]] = {
     "every pass": lambda before: True,
     "the prefill": lambda before: not before,
     "the passes of rounds": bool,

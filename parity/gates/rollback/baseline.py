@@ -65,9 +65,11 @@ class Baseline:
         prompt: its number in the golden.
         ids: the tokens to prefill.
         more: how many tokens follow; fewer if the device says EOS.
+        tied: how far, relative, a row of logits may be from another pass', where that is more than rounding.
     """
 
-    def __init__(self, device: Device, prompt: int, ids: Sequence[int], more: int):
+    def __init__(self, device: Device, prompt: int, ids: Sequence[int], more: int, tied: float = 0.0):
+        self.tied = tied or FLOAT32_BOUND
         self.device, self.prompt, self.ids, self.asked = device, prompt, tuple(ids), more
         self._last: dict[int, np.ndarray] = {}  # logits [V] of the last row of a prefill, by position
 
@@ -145,14 +147,14 @@ class Baseline:
         if logits is None:
             return False
         row = logits[position].astype(np.float64)
-        return bool(row.max() - row[token] <= FLOAT32_BOUND * np.sqrt((row**2).mean()))
+        return bool(row.max() - row[token] <= self.tied * np.sqrt((row**2).mean()))
 
 
 class GivenText(Baseline):
     """Given tokens, where nothing is compared with a never-speculated state."""
 
     def __init__(self, baseline: Baseline, more: Sequence[int]):
-        super().__init__(baseline.device, baseline.prompt, baseline.ids, baseline.more + len(more))
+        super().__init__(baseline.device, baseline.prompt, baseline.ids, baseline.more + len(more), baseline.tied)
         self._grown = [*baseline.text, *more], {}
 
 

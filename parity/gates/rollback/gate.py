@@ -8,9 +8,10 @@ from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import Inconclusive
 from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.gate import Check
-from parity.gates.rollback.baseline import FLOAT32_BOUND, Baseline, starts, window
+from parity.gates.rollback.baseline import Baseline, starts, window
 from parity.gates.rollback.explore import ERRORS, POISON, ROWS, STATE, Exploration, explore
 from parity.gates.rollback.history import NAN, SENTINEL
+from parity.gates.rollback.kept import kept_rows
 from parity.gates.rollback.play import HistoryPlayer
 from parity.gates.rollback.repeat import (
     RepeatResult,
@@ -24,6 +25,7 @@ from parity.gates.rollback.repeat import (
 from parity.gates.rollback.sameness import WithinNoise
 from parity.seam import Device, Poisonable
 from parity.shown import stages_of
+from parity.stages import TARGET_LOGITS
 
 PART = 8
 """the context's precision plays an eighth of the histories: the same code ran in float32, only bits can differ."""
@@ -63,7 +65,8 @@ def explored(
     baseline = max(baselines, key=lambda baseline: len(baseline.ids))
 
     def play(measured: RepeatResult | None) -> Exploration:
-        player = HistoryPlayer(device, baselines, exact, same=comparison_for(measured, within))
+        same, kept = comparison_for(measured, within), kept_rows(within.noise)
+        player = HistoryPlayer(device, baselines, exact, same=same, kept=kept)
         return explore(player, count, context.seed + exact, context.progress, f"rollback, {precision}")
 
     measured, failed = unless_device_fails(repeat_round, device, baseline, within)
@@ -81,7 +84,8 @@ def baselines_of(context: GateContext, device: Device) -> list[Baseline]:
     chosen = starts(context.golden, says.max_positions - more - says.k - 1)
     if not chosen:
         raise Inconclusive(f"{says.max_positions} positions are too few for a history of {more} tokens")
-    return [Baseline(device, prompt, ids, more) for prompt, ids in chosen]
+    noise = NoiseFloors(context.golden)
+    return [Baseline(device, prompt, ids, more, noise.flip_bound(TARGET_LOGITS)) for prompt, ids in chosen]
 
 
 def _rows(context: GateContext, exploration: Exploration) -> Check:
@@ -146,11 +150,12 @@ def _state(context: GateContext, exploration: Exploration) -> Check:
     if exploration.wrong:
         return _unjudged(name)
     worst, stage = exploration.player.coverage.worst
+    bound = exploration.player.bound(stage)
     line = (
         f"target, drafter and logits are a single prefill's, whether rows came one at a time or in one batch; "
-        f"worst row {worst:.2g} of its RMS at {stage}, bound {FLOAT32_BOUND:g}"
+        f"worst row {worst:.2g} of its RMS at {stage}, bound {bound:g}"
     )
-    return Check(name, PASS, line, {"worst": worst, "stage": stage, "bound": FLOAT32_BOUND})
+    return Check(name, PASS, line, {"worst": worst, "stage": stage, "bound": bound})
 
 
 def _poison(context: GateContext, exploration: Exploration) -> Check:

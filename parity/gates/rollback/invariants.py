@@ -10,6 +10,7 @@ import numpy as np
 from parity.compare.report import Place
 from parity.families import BLOCK, MODEL, family_of
 from parity.gates.rollback.baseline import FLOAT32_BOUND, Baseline, require_caches, row_errors
+from parity.gates.rollback.kept import KeptRows
 from parity.gates.rollback.sameness import BitExact, RepeatComparison, changed_row
 from parity.seam import Device
 from parity.shown import stages_of
@@ -71,13 +72,15 @@ class Invariants:
         exact: only what holds bit for bit, in any precision; without the never-speculated state.
         same: how a verb that is called again is compared with the first time. What stays in a cache is never computed
             again, and has the same bits on any device.
+        kept: what the golden's caches keep of a row, where they are quantised.
     """
 
     sequence: SequenceState
 
-    def __init__(self, device: Device, exact: bool, same: RepeatComparison | None = None):
+    def __init__(self, device: Device, exact: bool, same: RepeatComparison | None = None, kept: KeptRows | None = None):
         says = device.describe()
         self.device, self.exact, self.coverage = device, exact, Coverage()
+        self.kept = kept
         self.same = same or BitExact()
         self.k, self.eos, self.varies = says.k, says.eos, says.varies_k
         self.family = family_of(says.family)
@@ -155,13 +158,18 @@ class Invariants:
             raise InvariantBroken("rows", f"{stage} row {row} changed", self.place(stage, row))
         computed = (verified or {}).get(stage.replace("kv.target.", "target.layers."))
         if computed is not None and computed.dtype == now.dtype:
-            row = changed_row(computed[: len(now) - len(kept)], now[len(kept) :])
+            new = computed[: len(now) - len(kept)], now[len(kept) :]
+            row = self.kept.changed(stage, *new) if self.kept else changed_row(*new)
             if row is not None:
                 row += len(kept)
                 raise InvariantBroken("rows", f"{stage} row {row} is not what verify computed", self.place(stage, row))
         self.coverage.rows += len(kept)
         if not self.exact:
             self._compare(stage, now[len(kept) :], self.sequence.baseline.state[stage], len(kept), len(kept))
+
+    def bound(self, stage: str) -> float:
+        """Largest relative error of a float32 row against its never-speculated one."""
+        return self.kept.bound(stage) if self.kept else FLOAT32_BOUND
 
     def against(self, stage: str, tensors: dict[str, np.ndarray], true: str, start: int, count: int) -> None:
         state = None if self.exact else self.sequence.baseline.state.get(true)
@@ -175,8 +183,9 @@ class Invariants:
             return
         worst = int(errors.argmax())
         self.coverage.worst = max(self.coverage.worst, (float(errors[worst]), stage))
-        if errors[worst] > FLOAT32_BOUND:
-            row = int((errors > FLOAT32_BOUND).argmax())
+        bound = self.bound(stage)
+        if errors[worst] > bound:
+            row = int((errors > bound).argmax())
             message = f"{stage} row {position + row} is {errors[row]:.2g} off the never-speculated one"
             raise InvariantBroken("state", message, self.place(stage, position + row))
 

@@ -13,6 +13,7 @@ from parity.families import agreeing
 from parity.gates.rollback.baseline import Baseline, RecordingTap
 from parity.gates.rollback.history import History, RoundPlan, SequencePlan, TapError
 from parity.gates.rollback.invariants import InvariantBroken, Invariants, SequenceState, position_of
+from parity.gates.rollback.kept import KeptRows
 from parity.gates.rollback.sameness import RepeatComparison, chosen
 from parity.guard import raised_text, refuses
 from parity.seam import Device, Poisonable
@@ -43,8 +44,9 @@ class HistoryPlayer(Invariants):
         exact: bool,
         fewer: bool = False,
         same: RepeatComparison | None = None,
+        kept: KeptRows | None = None,
     ):
-        super().__init__(device, exact, same)
+        super().__init__(device, exact, same, kept)
         self.baselines, self.fewer = baselines, fewer
         self.failed: dict[str, dict[str, np.ndarray]] = {}
         self.stages: dict[str, int] = {}

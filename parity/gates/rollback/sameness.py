@@ -49,8 +49,9 @@ class BitExact:
 class WithinNoise:
     """The same but for rounding, within a bound that is not measured on the device itself.
 
-    In float32 a row may differ by `FLOAT32_BOUND`, in bfloat16 by the policy's worst row times the golden's noise at
-    the stage. Choices are judged by the scores of the first call, every other integer by its bits.
+    In float32 a row may differ by `FLOAT32_BOUND`, or by what ties of quantised caches come to; in bfloat16 by the
+    policy's worst row times the golden's noise at the stage. Choices are judged by the scores of the first call, every
+    other integer by its bits.
     """
 
     names: Mapping[str, Named]
@@ -84,7 +85,7 @@ class WithinNoise:
     def bound(self, stage: str) -> float:
         """Largest relative error of a row."""
         if self.precision == "float32":
-            return FLOAT32_BOUND
+            return self.noise.flip_bound(stage) or FLOAT32_BOUND
         return _worst_row(self.precision, stage) * self.noise.noisy(stage)
 
     def unit(self, stage: str) -> float:
@@ -129,7 +130,8 @@ class WithinNoise:
         return explained
 
     def _share(self, stage: str) -> float:
-        return FLOAT32_BOUND if self.precision == "float32" else self.noise.noisy(stage)
+        exact = self.precision == "float32" and not self.noise.flips
+        return FLOAT32_BOUND if exact else self.noise.noisy(stage)
 
     def _near(self, choices: Choices, noise: np.ndarray) -> np.ndarray:
         """In float32 both scores may be off by their bound, in bfloat16 a tie or the row's noise explains it."""
