@@ -172,8 +172,8 @@ class Session:
         cells = [cell for name, by_k in devices.items() for cell in self._contestants(setting, workload, name, by_k)]
         self.cells += cells
         groups = _groups(workload, setting)
+        gc.collect()
         for repeat in range(-request.warm_ups, request.repeats):
-            gc.collect()
             for number, group in enumerate(groups):
                 where = f"{setting.scenario} {setting.context} {workload.name}"
                 request.progress((repeat + request.warm_ups) * len(groups) + number, _steps(request, groups), where)
