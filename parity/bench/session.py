@@ -141,8 +141,11 @@ class Session:
     def _devices(self, setting: Setting, pair: tuple[Path, Path], workloads: list[Workload]) -> dict[str, Any]:
         """By contender: a device for each K, or why there is none."""
         room = _longest(workloads) + self.request.max_new_tokens + max(self.request.ks)
-        ks = self.request.ks if SCENARIOS[setting.scenario].speculates else self.request.ks[:1]
-        return {name: {k: self._built(name, pair, k, setting, room) for k in ks} for name in self.request.contenders}
+        most = None if SCENARIOS[setting.scenario].speculates else 1
+        return {
+            name: {k: self._built(name, pair, k, setting, room) for k in self.request.ks_of(name)[:most]}
+            for name in self.request.contenders
+        }
 
     def _built(self, name: str, pair: tuple[Path, Path], k: int, setting: Setting, room: int) -> Any:
         """A device, or the sentence that says why there is none."""
