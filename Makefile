@@ -107,7 +107,7 @@ lock: build/uv/bin/uv
 	touch $@
 
 vllm: $(VENV)/ready .venv-vllm/ready
-	PARITY_VLLM_PYTHON=.venv-vllm/bin/python $(VENV)/bin/pytest -p no:cacheprovider tests/references/test_vllm_live.py tests/adapters/test_vllm_port.py tests/adapters/test_sampling_rules.py tests/endpoint/test_vllm_live.py
+	PARITY_VLLM_PYTHON=.venv-vllm/bin/python $(VENV)/bin/pytest -p no:cacheprovider tests/references/test_vllm_live.py tests/adapters/test_vllm_port.py tests/adapters/test_sampling_rules.py tests/endpoint/test_vllm_live.py tests/bench/test_peer_live.py
 
 clean:
 	rm -rf $(VENV) .venv-vllm .parity build *.egg-info .mypy_cache .ruff_cache

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from parity.bench.decoding import Contestant, Prompts, Timed, controlled, plain, speculative
@@ -45,18 +46,18 @@ class Cell:
         try:
             with _undisturbed():
                 timed = self.contestant(prompts, budget)
-            self._checked(timed, budget, warm_up=repeat is None)
+            self._checked(timed, budget)
         except (Inconclusive, UsageError) as error:
             self.error = str(error)
             return
         if repeat is not None:
             self.turns.append(_turn(timed, repeat, self.axes.decoding))
 
-    def _checked(self, timed: Timed, budget: int, warm_up: bool) -> None:
+    def _checked(self, timed: Timed, budget: int) -> None:
         """Keep its tokens.
 
         Raises:
-            DeviceFailed: a prompt ended early, or the clock saw no time pass.
+            DeviceFailed: a prompt ended early.
         """
         for name, sequence in timed.sequences.items():
             seen = self.emitted.setdefault(name, [])
@@ -66,8 +67,27 @@ class Cell:
                 count = len(sequence.tokens)
                 early = f"prompt {name} ends after {count} tokens of {budget}, and not by an end token"
                 raise DeviceFailed(self.axes.device, "decoding", early)
-        if timed.decode <= 0 and not warm_up:
-            raise DeviceFailed(self.axes.device, "decoding", "it is too short for the clock: raise the token budget")
+
+    def settle(self) -> None:
+        """Once all is timed: of a cell whose prefill was a run of its own, the prefill is the median of its repeats.
+
+        One slow run of the two that are subtracted would count twice, or leave nothing.
+        """
+        groups: dict[tuple[str, ...], list[BenchTurn]] = {}
+        for turn in self.turns:
+            groups.setdefault(turn.prompts, []).append(turn)
+        settled = [one for some in groups.values() for one in (some if some[0].stages else _with_median(some))]
+        if any(turn.decode <= 0 for turn in settled):
+            self.error = f"{self.axes.device} decodes too short for the clock: raise --max-new-tokens or --repeats"
+        self.turns = sorted(settled, key=lambda turn: turn.repeat)
+
+
+def _with_median(turns: list[BenchTurn]) -> list[BenchTurn]:
+    """A group's repeats with the median of their prefills in the place of each one's own."""
+    prefill = median(turn.prefill for turn in turns)
+    return [
+        turn.model_copy(update={"prefill": prefill, "decode": turn.prefill + turn.decode - prefill}) for turn in turns
+    ]
 
 
 def _turn(timed: Timed, repeat: int, decoding: Decoding) -> BenchTurn:
@@ -182,6 +202,8 @@ class Session:
                 request.progress((repeat + request.warm_ups) * len(groups) + number, _steps(request, groups), where)
                 for cell in _in_turn(cells, max(repeat, 0) + number):
                     cell.run(group, request.max_new_tokens, repeat if repeat >= 0 else None)
+        for cell in cells:
+            cell.settle()
 
     def _contestants(self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]) -> Iterator[Cell]:
         """Plain decoding, every K, and the controller of one device."""

@@ -10,7 +10,7 @@ from parity.bench.judge import gates
 from parity.bench.measure import run_bench
 from parity.bench.records import read_bench
 from parity.errors import NotOffered, UsageError
-from tests.bench.fakes import Fake, FakeLoop, FakePlain, Ticks, request, token, workload
+from tests.bench.fakes import COSTS, Fake, FakeLoop, FakePlain, Ticks, request, token, workload
 
 ROUND = 0.2 + 1.0 + 0.1
 """Seconds of a round; it emits 5 and 2 tokens in turn: 28 behind the first are 8 rounds."""
@@ -96,6 +96,30 @@ def test_drift_falls_on_all_alike(tiny):
     speeds = [turn.decoded / turn.decode for turn in cells(report)["plain"].turns]
     assert max(speeds) / min(speeds) > 1.2
     assert cells(report)["speculative"].overall.over_plain.estimate == pytest.approx(28 / (8 * ROUND), rel=0.02)
+
+
+def test_one_slow_prefill_does_not_count_twice(tiny):
+    """Plain decoding in one call is a whole run less a run of one token: one of those is ten times as slow."""
+    ticks, calls = Ticks(), []
+
+    class Stumbles(FakePlain):
+        def decode_plain(self, prompt_ids, max_new_tokens):
+            calls.append(max_new_tokens)
+            if len(calls) == 9:
+                assert max_new_tokens == 1
+                ticks.take(40.0)
+            return super().decode_plain(prompt_ids, max_new_tokens)
+
+    report = run_bench(request(tiny, lambda k: Stumbles(ticks, k), ticks, repeats=5))
+    assert report.exit_code == 0, report.findings
+    assert cells(report)["speculative"].overall.over_plain.estimate == pytest.approx(28 / (8 * ROUND))
+
+
+def test_what_is_too_short_for_the_clock_is_missing_evidence(tiny):
+    ticks = Ticks()
+    make = lambda k: FakePlain(ticks, k, costs=COSTS | {"plain": 0.0})  # noqa: E731
+    report = run_bench(request(tiny, make, ticks))
+    assert report.exit_code == 3 and "too short for the clock" in report.findings[0]
 
 
 class Lossy(Fake):
