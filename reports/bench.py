@@ -75,11 +75,11 @@ def _cells(cells: Sequence[BenchCell]) -> Table:
 
 
 def _predictions(rows: Iterable[Predicted]) -> Table:
-    table = _table("cell", "predicted", "measured", "tokens", "costs", "rest", "roofline")
+    table = _table("cell", "predicted", "measured", "tokens", "costs", "rest", "a constant", "roofline")
     for row in rows:
         allowed = "" if row.roofline is None else f"{row.roofline:.2f}x"
         factors = (f"{one:.2f}" for one in (row.tokens, row.costs, row.rest))
-        table.add_row(row.cell, f"{row.predicted:.2f}x", ratio(row.measured), *factors, allowed)
+        table.add_row(row.cell, f"{row.predicted:.2f}x", ratio(row.measured), *factors, f"{row.constant:.2f}x", allowed)
     return table
 
 
