@@ -253,8 +253,8 @@ def _groups(workload: Workload, setting: Setting) -> list[Prompts]:
 
 
 def _in_turn(cells: list[Cell], number: int) -> list[Cell]:
-    """Another order for every number: from another cell on, and every second time backwards."""
-    start = number * 7 % len(cells)
+    """Another order for every number: every second time backwards, and every second time from the next cell on."""
+    start = number // 2 % len(cells)
     ordered = cells[start:] + cells[:start]
     return ordered[::-1] if number % 2 else ordered
 
