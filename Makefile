@@ -49,7 +49,7 @@ package: $(VENV)/ready build/package/ready
 
 # Every planted fault and every hypothesis; the tests above take a sample of them.
 catalogue: $(VENV)/ready
-	PARITY_CATALOGUE=whole $(VENV)/bin/pytest -n 2 tests/faults tests/references tests/gates tests/diagnose tests/nightly tests/device tests/adapters tests/browser tests/calibrate tests/compare tests/cli tests/meta tests/stores
+	PARITY_CATALOGUE=whole $(VENV)/bin/pytest -n 2 tests/faults tests/references tests/gates tests/diagnose tests/nightly tests/device tests/adapters tests/browser tests/calibrate tests/compare tests/cli tests/meta tests/stores tests/bench
 
 # Every reader of foreign bytes for two minutes each; what is found lies in build/fuzz, and belongs into tests/fuzz/found.
 FUZZ ?= manifest safetensors policy name_map matrix arrays results log arguments
@@ -107,7 +107,7 @@ lock: build/uv/bin/uv
 	touch $@
 
 vllm: $(VENV)/ready .venv-vllm/ready
-	PARITY_VLLM_PYTHON=.venv-vllm/bin/python $(VENV)/bin/pytest -p no:cacheprovider tests/references/test_vllm_live.py tests/adapters/test_vllm_port.py tests/adapters/test_sampling_rules.py tests/endpoint/test_vllm_live.py
+	PARITY_VLLM_PYTHON=.venv-vllm/bin/python $(VENV)/bin/pytest -p no:cacheprovider tests/references/test_vllm_live.py tests/adapters/test_vllm_port.py tests/adapters/test_sampling_rules.py tests/endpoint/test_vllm_live.py tests/bench/test_peer_live.py
 
 clean:
 	rm -rf $(VENV) .venv-vllm .parity build *.egg-info .mypy_cache .ruff_cache

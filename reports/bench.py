@@ -50,7 +50,7 @@ def _print_end(report: BenchReport) -> None:
 
 def _cells(cells: Sequence[BenchCell]) -> Table:
     table = _table("device", "decoding", "K", "tokens/s", "ms/token", "first token ms", "over plain")
-    for heading in ("tokens/round", "rate", "ms: prefill, draft, verify, commit", "peak MB"):
+    for heading in ("tokens/round", "rate", "ms: prefill draft verify commit", "peak MB"):
         table.add_column(heading, justify="right", overflow="fold")
     for cell in cells:
         axes = cell.axes
@@ -63,7 +63,7 @@ def _cells(cells: Sequence[BenchCell]) -> Table:
         table.add_row(
             *head,
             spread(one.tokens_per_second, 1),
-            spread(one.token_ms, 2),
+            f"{one.token_ms.median:.2f}",
             spread(one.first_token_ms, 0),
             ratio(one.over_plain),
             f"{rounds.mean_acceptance_length:.2f}" if rounds else "",
@@ -75,11 +75,11 @@ def _cells(cells: Sequence[BenchCell]) -> Table:
 
 
 def _predictions(rows: Iterable[Predicted]) -> Table:
-    table = _table("cell", "predicted", "measured", "tokens", "costs", "rest", "roofline")
+    table = _table("cell", "predicted", "measured", "tokens", "costs", "rest", "a constant", "roofline")
     for row in rows:
         allowed = "" if row.roofline is None else f"{row.roofline:.2f}x"
         factors = (f"{one:.2f}" for one in (row.tokens, row.costs, row.rest))
-        table.add_row(row.cell, f"{row.predicted:.2f}x", ratio(row.measured), *factors, allowed)
+        table.add_row(row.cell, f"{row.predicted:.2f}x", ratio(row.measured), *factors, f"{row.constant:.2f}x", allowed)
     return table
 
 

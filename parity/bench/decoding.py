@@ -147,7 +147,7 @@ class ByLoop:
         for name, ids in prompts.items():
             before = self._run(ids, 1, Sequenced())
             whole = self._run(ids, budget, found.setdefault(name, Sequenced()))
-            prefill, decode = prefill + before, decode + max(whole - before, 0.0)
+            prefill, decode = prefill + before, decode + whole - before
         return Timed(found, prefill, decode)
 
     def _run(self, ids: Sequence[int], budget: int, found: Sequenced) -> float:
@@ -182,7 +182,7 @@ class PlainInOneCall:
             before, _ = self._run(ids, 1)
             whole, tokens = self._run(ids, budget)
             found[name] = Sequenced(tokens, before)
-            prefill, decode = prefill + before, decode + max(whole - before, 0.0)
+            prefill, decode = prefill + before, decode + whole - before
         return Timed(found, prefill, decode)
 
     def _run(self, ids: Sequence[int], budget: int) -> tuple[float, list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from parity.bench.model import RoundCost, expected_tokens, speed_up
+from parity.bench.model import RoundCost, expected_tokens, speed_up, speed_up_constant
 from parity.bench.records import BenchCell, Predicted
 from parity.errors import Inconclusive, UsageError
 
@@ -46,6 +46,7 @@ def _predicted(cell: BenchCell, block: Sequence[BenchCell], roofline: Roofline |
         acceptance_of=source.axes.name,
         k=cell.axes.k,
         predicted=speed_up(rates, cost),
+        constant=speed_up_constant(rates[0] if rates else 0.0, cell.axes.k, cost.per_draft(cell.axes.k)),
         measured=measured,
         tokens=length / expected,
         costs=_mean_step(plain) / cost.plain * cost.round / verbs,

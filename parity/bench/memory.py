@@ -20,7 +20,7 @@ def peak_memory(session: Session) -> Held:
         if not SCENARIOS[setting.scenario].speculates:
             continue
         for name in session.request.contenders:
-            for k in session.request.ks:
+            for k in session.request.ks_of(name):
                 if (held := _held(session, setting, number, name, k)) is not None:
                     for workload in session.request.workloads:
                         block = f"{setting.scenario}/{workload.name}/{setting.context}/b{setting.lanes}"

@@ -55,6 +55,10 @@ class RoundCost:
         """Seconds of a whole round."""
         return self.draft + self.verify + self.commit
 
+    def per_draft(self, k: int) -> float:
+        """c, plain steps that each of K drafts costs: what a round takes beyond one step."""
+        return (self.round / self.plain - 1) / k
+
 
 def speed_up(conditional: Sequence[float], cost: RoundCost) -> float:
     """Tokens of a round times a plain step's seconds, over the round's: the general form of `speed_up_constant`."""

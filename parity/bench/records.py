@@ -195,6 +195,7 @@ class Predicted(BenchRecord):
         tokens: tokens of a round, measured over expected.
         costs: a round and a plain step: medians of calls, expected, over the means that were measured.
         rest: what is left: time outside the verbs.
+        constant: what it would be if every draft were accepted as often as the first one.
         roofline: what the work of a round allows by the machine's peaks; None where the device does not say its work.
     """
 
@@ -202,6 +203,7 @@ class Predicted(BenchRecord):
     acceptance_of: str
     k: int
     predicted: float
+    constant: float
     measured: Ratio
     tokens: float
     costs: float

@@ -78,6 +78,7 @@ class BenchRequest:
         devices: as given to `--device`.
         target, drafter: checkpoint folders.
         ks: every K that is tried.
+        beside_ks: of those, the K of what runs beside the devices; all where empty.
         contexts, lanes: instead of the scenarios' own, for those that have several of them.
         repeats: timed runs of every cell; one says nothing of spread.
         warm_ups: runs before them, which compile.
@@ -101,6 +102,7 @@ class BenchRequest:
     scenarios: tuple[str, ...] = ("single",)
     contexts: tuple[str, ...] = ()
     ks: tuple[int, ...] = (4,)
+    beside_ks: tuple[int, ...] = ()
     lanes: int | None = None
     max_new_tokens: int = 48
     repeats: int = 5
@@ -121,6 +123,8 @@ class BenchRequest:
             raise UsageError(f"--scenario {unknown[0]}: there is {', '.join(SCENARIOS)}")
         if not self.ks or not all(1 <= k <= DRAFTS for k in self.ks) or len({*self.ks}) < len(self.ks):
             raise UsageError(f"-k: several numbers of drafts, 1 to {DRAFTS}, each once; not {list(self.ks)}")
+        if not {*self.beside_ks} <= {*self.ks}:
+            raise UsageError(f"--beside-k {','.join(map(str, self.beside_ks))}: of the K that -k names, some")
         if self.repeats < 1 or self.warm_ups < 0 or self.max_new_tokens < 2:
             raise UsageError(
                 "a bench takes one repeat and a budget of 2 tokens at least: the first token is the prefill's"
@@ -136,6 +140,10 @@ class BenchRequest:
     def now(self) -> Clock:
         """What seconds are read from."""
         return self.ticks or {"wall": perf_counter, "processor": process_time}[self.clock]
+
+    def ks_of(self, name: str) -> tuple[int, ...]:
+        """Every K of a contender."""
+        return self.ks if name in self.devices else self.beside_ks or self.ks
 
     @property
     def contenders(self) -> tuple[str, ...]:

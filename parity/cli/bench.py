@@ -24,6 +24,8 @@ class Counts(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         """As numbers, in the order they are named."""
+        if isinstance(value, tuple):
+            return value
         found: list[int] = []
         for part in str(value).split(","):
             first, dash, last = part.strip().partition("-")
@@ -122,6 +124,13 @@ _cells = _options(
     click.option("--reference", is_flag=True, help="The PyTorch references' loop runs beside the devices."),
     click.option(
         "--peer", type=click.Choice(["vllm"]), help="A serving engine runs beside them, in its own environment."
+    ),
+    click.option(
+        "--beside-k",
+        "beside_ks",
+        type=Counts(),
+        default=(),
+        help="K of the reference and the peer, some of -k.  [default: all]",
     ),
 )
 _how = _options(

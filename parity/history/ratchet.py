@@ -134,7 +134,7 @@ def _by_row(policy: Policy, recent: pd.DataFrame) -> dict[tuple[int, str], pd.Da
 
 def is_stage(name: str) -> bool:
     """Whether a figure is a stage's, and so a policy's business."""
-    return not name.startswith(("acceptance", "decisions", "speed", "cell"))
+    return not name.startswith(("acceptance", "decisions", "speed", "bench", "cell"))
 
 
 def _proposal(

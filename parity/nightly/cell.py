@@ -9,13 +9,19 @@ from parity.diagnose.gates import GateCause
 from parity.diagnose.whole import DiagnosisRequest, diagnosed
 from parity.golden.views import TrustedGolden
 from parity.isolation import ProcessLimits
+from parity.nightly.bench import bench_cell
 from parity.nightly.judge import judge
 from parity.nightly.records import Cell, CellResult, DiagnosisSummary
 from parity.producers import baseline, gate_context
 
 
 def judge_cell(night: str, cell: Cell, golden: TrustedGolden, folder: Path) -> CellResult:
-    """One cell judged on an opened golden, its device in a process of its own; `folder` takes the runs."""
+    """One cell judged on an opened golden, its device in a process of its own; `folder` takes the runs.
+
+    A bench's device is in this process: what it says to another one would be timed with it.
+    """
+    if cell.kind == "bench":
+        return bench_cell(night, cell, golden)
     context = gate_context(
         golden,
         cell.device,

@@ -162,8 +162,13 @@ def _cell(matrix: NightMatrix, axes: CellAxes, settings: dict[str, Any]) -> Cell
         device=_device(matrix, axes),
         precision=matrix.policies[axes.policy].precision,
         bounds=matrix.bounds(axes.policy),
-        **(matrix.run.said | case.said | settings),
+        **_settings(matrix.run.said | case.said | settings),
     )
+
+
+def _settings(said: dict[str, Any]) -> dict[str, Any]:
+    """A bench is neither gated nor diagnosed."""
+    return said | {"gates": (), "diagnose": False, "speed_tokens": 0} if said.get("kind") == "bench" else said
 
 
 def _golden(matrix: NightMatrix, axes: CellAxes) -> str:

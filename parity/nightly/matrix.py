@@ -22,7 +22,7 @@ from parity.errors import UsageError
 from parity.files import toml
 from parity.gates import GATES
 from parity.kv_cache import FORM
-from parity.nightly.records import Label
+from parity.nightly.records import CellKind, Label
 from parity.policy import source_of
 
 FAMILY = "peagle"
@@ -57,12 +57,18 @@ class MatrixPart(BaseModel):
 
 
 class CellSettings(MatrixPart):
-    """What a cell is asked for; [run] says it for all, a case or an include for its own."""
+    """What a cell is asked for; [run] says it for all, a case or an include for its own.
+
+    `kind` is `judged`, or `bench`: its golden's prompts are timed with and without drafts, and the ratio has to be
+    `at_least` that; gates, comparisons and diagnosis are left out.
+    """
 
     gates: GateNames | None = None
     histories: Count | None = None
     diagnose: bool | None = None
     speed_tokens: Annotated[int, Field(ge=0, strict=True)] | None = None
+    kind: CellKind | None = None
+    at_least: Annotated[float, Field(ge=0)] | None = None
 
     @property
     def said(self) -> dict[str, Any]:
@@ -142,6 +148,8 @@ class RunSettings(CellSettings):
     histories: Count = 60
     diagnose: bool = True
     speed_tokens: Annotated[int, Field(ge=0, strict=True)] = 0
+    kind: CellKind = "judged"
+    at_least: Annotated[float, Field(ge=0)] = 1.0
     workers: Count | None = None
     cell_timeout: Annotated[float, Field(gt=0)] = 3600
     retries: Annotated[int, Field(ge=0, strict=True)] = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import cast
 
+from parity.bench.statistics import Ratio
 from parity.compare.report import NOT_JUDGED, PASS, Report, StageResult
 from parity.gates.acceptance import FORCED, FREE
 from parity.gates.gate import Check, GateResult
@@ -121,6 +122,22 @@ def of_speed(speed: Speed) -> Iterator[Metric]:
             better="higher",
             verdict=NOT_JUDGED,
         )
+
+
+def of_bench(ratio: Ratio, at_least: float, verdict: str) -> Iterator[Metric]:
+    """Speculation over plain decoding, with its limits."""
+    yield Metric(
+        stage="bench",
+        mode="",
+        name="over_plain",
+        value=ratio.estimate,
+        unit="ratio",
+        better="higher",
+        verdict=verdict,
+        bound=at_least or None,
+        low=ratio.low,
+        high=ratio.high,
+    )
 
 
 def of_cell(verdict: str, seconds: float) -> Iterator[Metric]:

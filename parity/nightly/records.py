@@ -17,6 +17,8 @@ RunMode = Literal["local", "chained"]
 Better = Literal["lower", "higher", "none"]
 CellVerdict = Literal["pass", "warn", "fail", "disputed", "inconclusive"]
 """A whole cell's."""
+CellKind = Literal["judged", "bench"]
+"""By gates and comparisons; or by how fast it speculates."""
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
 """Part of a cell's name, which is a file's name: no dot, which parts the labels, and no way out of a folder."""
 
@@ -59,6 +61,7 @@ class Cell(NightRecord):
         device: as given to `--device`, the `tp` option included.
         bounds: policy file or name; the default policy of the precision where empty.
         gates: names of the gates to run.
+        at_least: of a `bench`, speculation over plain decoding.
     """
 
     axes: CellAxes
@@ -76,6 +79,8 @@ class Cell(NightRecord):
     histories: int = 60
     diagnose: bool = True
     speed_tokens: int = 0
+    kind: CellKind = "judged"
+    at_least: float = 1.0
 
     @property
     def name(self) -> str:
@@ -87,7 +92,7 @@ class Metric(NightRecord):
     """One figure of a cell, as history keeps it.
 
     Attributes:
-        stage: full stage name; `acceptance`, `decisions.GROUP`, `speed` or `cell` for what no stage has.
+        stage: full stage name; `acceptance`, `decisions.GROUP`, `speed`, `bench` or `cell` for what no stage has.
         mode: `local` or `chained`; '' where neither applies.
         name: `l2`, `worst_row`, ..., `acceptance_length`, `relative`, `kl_mean`, `ratio`, ...
         unit: of the value: `x noise`, `relative`, `tokens/round`, `nats`, `logits`, `ratio`, `s`, `share`, `rows`.

@@ -7,10 +7,9 @@ from statistics import median
 from time import perf_counter
 
 from parity.decode import NO_DRAFTS, ended
-from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.nightly.records import Speed
-from parity.seam import Device
+from parity.seam import UNWATCHED, Device
 
 REPEATS = 5
 Clocked = Callable[[Sequence[int], int], float]
@@ -57,12 +56,12 @@ class PlainDecoding:
     def __call__(self, ids: Sequence[int], budget: int) -> float:
         """Tokens per second behind the prefill."""
         eos = self.device.describe().eos
-        tokens = [int(self.device.prefill(ids, budget, untapped))]
+        tokens = [int(self.device.prefill(ids, budget, UNWATCHED))]
         start = perf_counter()
         while not ended(tokens, eos, budget):
             began = perf_counter()
-            chosen = self.device.verify(NO_DRAFTS, untapped)
-            tokens += [int(token) for token in self.device.commit(NO_DRAFTS, chosen, untapped)]
+            chosen = self.device.verify(NO_DRAFTS, UNWATCHED)
+            tokens += [int(token) for token in self.device.commit(NO_DRAFTS, chosen, UNWATCHED)]
             self.passes.append(perf_counter() - began)
         return _rate(len(tokens) - 1, perf_counter() - start)
 
@@ -77,15 +76,15 @@ class SpeculativeDecoding:
     def __call__(self, ids: Sequence[int], budget: int) -> float:
         """Tokens per second behind the prefill; leaves the acceptance length in `length`."""
         eos, rounds = self.device.describe().eos, 0
-        tokens = [int(self.device.prefill(ids, budget, untapped))]
+        tokens = [int(self.device.prefill(ids, budget, UNWATCHED))]
         start = perf_counter()
         while not ended(tokens, eos, budget):
             began = perf_counter()
-            drafts = self.device.draft(untapped)
+            drafts = self.device.draft(UNWATCHED)
             drafted = perf_counter()
-            chosen = self.device.verify(drafts, untapped)
+            chosen = self.device.verify(drafts, UNWATCHED)
             verified = perf_counter()
-            tokens += [int(token) for token in self.device.commit(drafts, chosen, untapped)]
+            tokens += [int(token) for token in self.device.commit(drafts, chosen, UNWATCHED)]
             self.passes.append((drafted - began, verified - drafted, perf_counter() - verified))
             rounds += 1
         self.length = (len(tokens) - 1) / max(rounds, 1)

@@ -36,6 +36,7 @@ FIGURES: dict[tuple[str, str], str] = {
     ("speed", "over_plain"): "Speed over plain decoding",
     ("speed", "model_over_plain"): "Speed over plain, by the model",
     ("speed", "over_baseline"): "Speed over the baseline",
+    ("bench", "over_plain"): "Bench, speed over plain decoding",
 }
 """Stage and metric of the figures with a trend of their own; stages' errors are shown by node of the pipeline."""
 
@@ -137,7 +138,7 @@ class CellTrends:
     def lines(self) -> Iterator[TrendLine]:
         """The figures that have a trend of their own, then of every node and mode the stage that is largest tonight."""
         for (stage, metric), label in FIGURES.items():
-            if line := self.line(label, stage, "" if stage == "speed" else "chained", metric):
+            if line := self.line(label, stage, "" if stage in ("speed", "bench") else "chained", metric):
                 yield line
         tonight = self.order[-1]
         largest: dict[tuple[tuple[int, int], str], tuple[float, str, str]] = {}

@@ -2,7 +2,7 @@
 
     python vllm_serving.py JOB.json
 
-A line `{"ids": [...], "budget": n}` is answered by a line `[id, ...]` for each of the engine's steps, then an empty list.
+A line `{"ids": [...], "budget": n}` is answered by a line `[id, ...]` for each of the engine's steps, then `[]`.
 Nothing of this project is imported here.
 """
 

@@ -1,0 +1,108 @@
+"""Two benches: the same, slower, of other machines, with a cell missing; and what is drawn of one."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from parity.bench.compare import compare_reports
+from parity.bench.measure import run_bench
+from parity.errors import UsageError
+from parity.reports.bench_page import bench_page, put_between
+from parity.reports.bench_plot import speed_up_plot
+from tests.bench.fakes import COSTS, Fake, FakePlain, Ticks, request
+
+
+@pytest.fixture(scope="module")
+def measured(tiny):
+    """A bench of devices with these costs; every seed another day."""
+
+    def bench(seed, noise=0.02, ks=(1, 4), **costs):
+        ticks, drawn = Ticks(), np.random.default_rng(seed)
+        made = lambda k: FakePlain(  # noqa: E731
+            ticks, k, costs=COSTS | costs, noise=lambda: float(drawn.lognormal(0, noise))
+        )
+        return run_bench(request(tiny, made, ticks, ks=ks, repeats=4))
+
+    return bench
+
+
+def said(found):
+    return {(one.cell.rsplit("/", 2)[-2], one.cell[-2:], one.figure): one.said for one in found.figures}
+
+
+def test_the_same_thing_twice_is_no_difference_shown(measured):
+    found = compare_reports(measured(1), measured(2))
+    assert set(said(found).values()) == {"no difference shown"} and found.exit_code == 0
+
+
+def test_a_slower_round_is_a_regression_and_plain_decoding_is_none(measured):
+    found = compare_reports(measured(1), measured(2, verify=1.3))
+    assert found.exit_code == 1
+    assert said(found)["speculative", "k4", "tokens/s"] == said(found)["speculative", "k4", "over plain"] == "slower"
+    assert said(found)["plain", "k0", "tokens/s"] == "no difference shown"
+
+
+def test_a_faster_one_passes(measured):
+    found = compare_reports(measured(1), measured(2, verify=0.7))
+    assert found.exit_code == 0 and said(found)["speculative", "k4", "over plain"] == "faster"
+
+
+def test_a_slower_machine_shows_in_the_rates_and_not_in_the_ratios(measured):
+    slower = {name: 1.5 * seconds for name, seconds in COSTS.items()}
+    found = said(compare_reports(measured(1), measured(2, **slower)))
+    assert found["speculative", "k4", "tokens/s"] == "slower"
+    assert found["speculative", "k4", "over plain"] == "no difference shown"
+
+
+def test_a_cell_that_only_one_has_is_missing_evidence(measured):
+    found = compare_reports(measured(1), measured(2, ks=(4,)))
+    assert found.exit_code == 3 and "only the first bench has it" in found.missing[0]
+
+
+def test_benches_of_other_machines_or_cases_are_refused_unless_told(measured):
+    first = measured(1)
+    machine = first.machine.model_copy(update={"processor": "another"})
+    case = first.case.model_copy(update={"max_new_tokens": 5})
+    for other, why in (({"machine": machine}, "processors"), ({"case": case}, "token budgets")):
+        second = first.model_copy(update=other)
+        with pytest.raises(UsageError, match=rf"not comparable: they are of other {why}.*--anyway"):
+            compare_reports(first, second)
+        assert why in compare_reports(first, second, anyway=True).differences[0]
+
+
+def test_a_bench_whose_tokens_differ_is_no_pass_however_fast(measured):
+    second = measured(2)
+    cells = tuple(cell.model_copy(update={"parted": ("prompt 0 parts",)}) for cell in second.cells)
+    assert compare_reports(measured(1), second.model_copy(update={"cells": cells})).exit_code == 1
+
+
+def test_one_run_shows_no_difference_and_is_no_pass(tiny):
+    ticks = Ticks()
+    once = run_bench(request(tiny, lambda k: FakePlain(ticks, k), ticks, repeats=1))
+    found = compare_reports(once, once)
+    assert found.exit_code == 3 and {one.why for one in found.figures} == {"one run, no spread"}
+
+
+def test_the_drawing_is_svg_with_a_curve_for_each_device(measured):
+    drawing = ElementTree.fromstring(speed_up_plot(measured(1)))
+    dashed = [one for one in drawing.iter() if one.get("stroke-dasharray") == "6 4"]
+    assert len(dashed) == 1 and any("predicted" in (one.text or "") for one in drawing.iter())
+    ElementTree.fromstring(speed_up_plot(measured(1).model_copy(update={"predictions": ()})))
+
+
+def test_the_page_has_a_table_by_prompt_and_is_written_between_its_marks(measured):
+    made = bench_page(measured(1))
+    assert "| fake, speculative | 4 | " in made and "| prompt 0 | prompt 1 |" in made
+    page = put_between("# Title\n\nWords.\n", made)
+    again = put_between(page + "\nBehind.\n", "Other words.\n")
+    assert again.startswith("# Title\n\nWords.\n") and again.endswith("\nBehind.\n")
+    assert "Other words." in again and "prompt 0" not in again and put_between(again, "Other words.\n") == again
+
+
+def test_a_failed_cell_stands_in_the_page(tiny):
+    ticks = Ticks()
+    made = bench_page(run_bench(request(tiny, lambda k: Fake(ticks, k), ticks, scenarios=("batch",))))
+    assert "takes no lanes" in made
