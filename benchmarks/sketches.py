@@ -1,10 +1,9 @@
-"""What sketches tell: are errors inside their intervals, are faults found, is a clean device left in peace, at what cost.
+"""What sketches tell: are errors inside their intervals, are faults found, is a clean device left in peace. `sketch_overhead.py` has the cost.
 
     python benchmarks/sketches.py coverage               200 planted errors, a stage and one row each
     python benchmarks/sketches.py size                   bytes of a row and of a golden
     python benchmarks/sketches.py clean                  clean devices, both modes and precisions, three seeds
     python benchmarks/sketches.py catalogue --every 6    planted faults by a whole golden and by smaller ones
-    python benchmarks/sketches.py overhead               a round of the xla engine with and without
 
 `--golden DIR` names a whole golden that is there already; by default the one that faults are judged by is dumped.
 """
@@ -107,10 +106,14 @@ def _inside(estimate: float, true: float, ends: tuple[float, float]) -> bool:
 def sizes(chosen: argparse.Namespace) -> None:
     """Of a row of gpt-oss's width by N, of which a device reads back the first; and of goldens of the tiny pair."""
     width, floors = 2880, 2 * 4 * 4
-    print(f"a row of {width} numbers: whole {4 * width} bytes, in a golden with both floors {8 * width}; TOPLOC {TOPLOC / 32:.1f} a token")
+    print(
+        f"a row of {width} numbers: whole {4 * width} bytes, in a golden with both floors {8 * width}; TOPLOC {TOPLOC / 32:.1f} a token"
+    )
     for count in (1, 2, 8, 16, 64, 256):
         own = 4 * (count + EXTRA)
-        print(f"  sketch of {count:3}: a device {own} bytes, a golden {own + floors}, 1/{8 * width / (own + floors):.0f}")
+        print(
+            f"  sketch of {count:3}: a device {own} bytes, a golden {own + floors}, 1/{8 * width / (own + floors):.0f}"
+        )
     with _golden(chosen.golden) as (golden, folder):
         for name, small in _smaller(golden, folder):
             told = [f"1/{_bytes(golden.folder, glob) / _bytes(small.folder, glob):.1f} {what}"
@@ -126,7 +129,9 @@ def clean(chosen: argparse.Namespace) -> None:
     """Clean devices on sketch goldens of several seeds."""
     with _golden(chosen.golden) as (golden, folder):
         seeds = [(seed, folder / f"seed{seed}") for seed in chosen.seeds]
-        small = {seed: trusted(Dump(smaller_golden(golden, out, Smaller(64, seed))), smaller=True) for seed, out in seeds}
+        small = {
+            seed: trusted(Dump(smaller_golden(golden, out, Smaller(64, seed))), smaller=True) for seed, out in seeds
+        }
         for device, mode, precision in product(chosen.devices, MODES, ("bfloat16", "float32")):
             run = run_device(golden, device, mode, precision, out=folder / f"{device}-{mode}-{precision}")
             whole = compare_dumps(golden, run).verdict
@@ -142,7 +147,7 @@ def catalogue(chosen: argparse.Namespace) -> None:
     with _golden(chosen.golden) as (golden, folder):
         small = dict(_smaller(golden, folder))
         faults = choose_faults(planted_faults()[0], chosen.faults)[chosen.first :: chosen.every]
-        found = {name: 0 for name in ("whole", *small)}
+        found = dict.fromkeys(("whole", *small), 0)
         for fault in faults:
             verdicts = _judged(golden, small, fault, folder)
             failed = {name for name, mine in verdicts.items() if FAIL in mine}
@@ -180,11 +185,6 @@ def _of(run: Dump, stages: list[str]) -> Dump:
     return run
 
 
-def overhead(chosen: argparse.Namespace) -> None:
-    """Time of the forced rounds of an engine: whole tensors read back, and sketches made by the device."""
-    raise SystemExit("not there yet")
-
-
 def _smaller(golden: TrustedGolden, folder: Path) -> Iterator[tuple[str, TrustedGolden]]:
     for number, (name, (asked, stages)) in enumerate(SMALLER.items()):
         yield name, trusted(Dump(smaller_golden(golden, folder / f"small{number}", asked, stages)), smaller=True)
@@ -202,7 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--golden", type=Path)
     kinds = parser.add_subparsers(required=True)
-    for name, measure in (("coverage", coverage), ("size", sizes), ("clean", clean), ("catalogue", catalogue), ("overhead", overhead)):
+    for name, measure in (("coverage", coverage), ("size", sizes), ("clean", clean), ("catalogue", catalogue)):
         kind = kinds.add_parser(name, help=measure.__doc__)
         kind.set_defaults(measure=measure)
         if name == "catalogue":
@@ -212,8 +212,6 @@ def main() -> None:
         if name == "clean":
             kind.add_argument("--devices", nargs="+", default=["numpy", "xla"])
             kind.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-        if name == "overhead":
-            kind.add_argument("--numbers", type=int, default=64)
     chosen = parser.parse_args()
     start = time.perf_counter()
     chosen.measure(chosen)

@@ -13,7 +13,20 @@ import numpy as np
 from parity.batching import BatchCall, BatchVerbs
 from parity.errors import UsageError
 from parity.limits import LAYERS
-from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Rows, Sampling, Shown, SketchTap, Tap, When
+from parity.seam import (
+    Batched,
+    Continuing,
+    Description,
+    Device,
+    Looping,
+    OnRound,
+    Rows,
+    Sampling,
+    Shown,
+    SketchTap,
+    Tap,
+    When,
+)
 from parity.stages import (
     ACCEPT_EMITTED,
     ACCEPT_LENGTH,

@@ -146,7 +146,9 @@ smaller_options = (
         help="Keep the rows of these prompt positions, as in 0-15,40,100-, beside the last two and all generated ones.",
     ),
     click.option(
-        "--logits", metavar="whole|top:K", help="Keep the K largest logits of a row and the log-sum-exp; top:64 with --sketch."
+        "--logits",
+        metavar="whole|top:K",
+        help="Keep the K largest logits of a row and the log-sum-exp; top:64 with --sketch.",
     ),
     click.option(
         "--sketch",

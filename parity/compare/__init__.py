@@ -122,9 +122,13 @@ def compare(
         findings=tuple(findings),
         acceptance=acceptance(golden, run),
         first=first,
-        holds=held_instead(golden, run, golden.declared[first.stage]) if first and not keeps and not _two_devices(run) else "",
+        holds=held_instead(golden, run, golden.declared[first.stage])
+        if first and not keeps and not _two_devices(run)
+        else "",
         verdict=verdict,
-        reproduce=f"parity diff {run.command} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs) + (f" --without {','.join(without)}" if without else ""),
+        reproduce=f"parity diff {run.command} --golden {golden.folder}"
+        + "".join(f" --stage '{g}'" for g in globs)
+        + (f" --without {','.join(without)}" if without else ""),
         strict=strict,
         blind=policy.blind,
         witnesses=witnesses(golden.manifest),

@@ -71,7 +71,9 @@ def with_rows(result: StageResult, tensors: Sequence[Held], without: Sequence[st
     lacking, due = sum(one.lacking for one in tensors), sum(one.due for one in tensors)
     if not lacking:
         return result
-    result = replace(result, not_judged=(*result.not_judged, ROWS), evidence=f"{result.evidence}, {due - lacking} of {due} rows")
+    result = replace(
+        result, not_judged=(*result.not_judged, ROWS), evidence=f"{result.evidence}, {due - lacking} of {due} rows"
+    )
     if ROWS in without:
         return result
     note = f"the run keeps {due - lacking} of the {due} rows that the golden has: --without {ROWS} leaves the rest out"

@@ -70,7 +70,11 @@ class ForcedGolden(TrustedGolden):
     def record(self, variant: Variant, prompt: int, round_: int, stage: str) -> Record | None:
         """As `stored`, of what the golden keeps."""
         exact = stage.endswith(".experts")
-        return super().record(variant, prompt, round_, stage) if exact else self.golden.record(variant, prompt, round_, stage)
+        return (
+            super().record(variant, prompt, round_, stage)
+            if exact
+            else self.golden.record(variant, prompt, round_, stage)
+        )
 
 
 class WithExperts(DumpView):

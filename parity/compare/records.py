@@ -93,7 +93,7 @@ def _aligned(places: Sequence[tuple[DumpView, TensorPlace]], named: Named, round
     if len(there) < len(records):
         raise Inconclusive(f"{named.name} of round {round_} is listed and cannot be read")
     if any(dump.view.rows(named.name, round_) == "last" for dump, _ in places):
-        last = [record.take(slice(-1, None)) for record in there]
+        last = [record.take(np.array([-1])) for record in there]
         return [Record(np.array([size - 1]), record.rows, record.form) for record in last]
     return there if len({row.full_shape[0] for row in rows}) == 1 else None
 
@@ -122,7 +122,9 @@ def labelled(tensors: Sequence[Held]) -> tuple[np.ndarray, np.ndarray, np.ndarra
     """Prompt, round and position of each row."""
     position = np.concatenate([one.position for one in tensors])
     prompt, round_ = (
-        np.concatenate([np.full(len(one.position), number, np.int64) for one, number in zip(tensors, numbers, strict=True)])
+        np.concatenate(
+            [np.full(len(one.position), number, np.int64) for one, number in zip(tensors, numbers, strict=True)]
+        )
         for numbers in ([one.prompt for one in tensors], [one.round for one in tensors])
     )
     return prompt, round_, position
@@ -142,9 +144,7 @@ def _of_best(golden: DumpView, named: Named, tensors: Sequence[Held]) -> StageRo
     error = np.concatenate([_error(one, mine) for one, (mine, _) in zip(tensors, parts, strict=True)])
     relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
     noise = row_floors(relative, np.zeros(len(error), bool), NOISY) * size / np.sqrt(true.shape[1])
-    return StageRows(
-        named, true, device, floor, *labelled(tensors), golden, noise=noise, known=np.concatenate(known)
-    )
+    return StageRows(named, true, device, floor, *labelled(tensors), golden, noise=noise, known=np.concatenate(known))
 
 
 def _filled(side: Record, width: int) -> np.ndarray:
@@ -178,4 +178,3 @@ def _error(one: Held, mine: np.ndarray) -> np.ndarray:
     if floor.form:
         return floor.rows[:, 0].astype(np.float64)
     return np.asarray(np.sqrt(np.square(floor.rows.astype(np.float64) - mine).sum(axis=1)))
-

@@ -7,7 +7,7 @@ between. What no interval can be had of is not judged, and says so: docs/smaller
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import hypot, inf, prod, sqrt
 
 import numpy as np
@@ -17,7 +17,7 @@ from parity.compare.evidence import Lack, lack
 from parity.compare.numbers import RowErrors, bound_verdict, failing_place
 from parity.compare.places import labels
 from parity.compare.records import Held, labelled
-from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, StageResult, join
+from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, WARN, StageResult, join
 from parity.compare.rows import StageRows, pooled_ratio, row_floors
 from parity.compare.statistics import LineFit, beyond, clustered
 from parity.compare.structure import Finding
@@ -143,9 +143,13 @@ def judge_sketched(
     if row.judge == "none" or not keep.any():
         return StageResult(**base, verdict=NOT_JUDGED if row.judge == "none" else INCONCLUSIVE), findings
     ends = _intervals(seen, errors, keep, row)
-    points = errors.statistics(keep) | {name: (low + high) / 2 for name, (low, high) in ends.items() if name not in SIZES}
+    points = errors.statistics(keep) | {
+        name: (low + high) / 2 for name, (low, high) in ends.items() if name not in SIZES
+    }
     missing = lack(rows, device, floor, row, errors.allowed(row)) or _copied(seen, row)
-    verdicts = {name: _verdict(ends[name], bound, name != "largest") for name, bound in row.bounds.items() if name in ends}
+    verdicts = {
+        name: _verdict(ends[name], bound, name != "largest") for name, bound in row.bounds.items() if name in ends
+    }
     blind = tuple(name for name in row.bounds if verdicts.get(name, BLIND) == BLIND)
     open_ = [name for name in blind if name not in without]
     verdict = join([*(one for one in verdicts.values() if one != BLIND), *([INCONCLUSIVE] if missing or open_ else [])])
@@ -175,7 +179,11 @@ def _unsettled(verdict: str, verdicts: dict[str, str], blind: Sequence[str]) -> 
     if verdict != INCONCLUSIVE:
         return ""
     wide = [name for name, one in verdicts.items() if one == INCONCLUSIVE]
-    told = [f"the interval of {' and '.join(wide)} lies on both sides of its bound: a larger sketch settles it"] if wide else []
+    told = (
+        [f"the interval of {' and '.join(wide)} lies on both sides of its bound: a larger sketch settles it"]
+        if wide
+        else []
+    )
     left = ",".join(blind)
     told += [f"{left} not judged by a sketch: whole tensors settle it, --without {left} leaves it out"] if blind else []
     return "; ".join(told)
@@ -198,7 +206,13 @@ def _metrics(table: np.ndarray, rows: StageRows) -> PairMetrics:
         count=int(table[:, at.N].sum()),
         max_abs=0.0,
         mean_abs=0.0,
-        rel_l2=inf if not np.isfinite(wide) else sqrt(wide / moments.golden_sq) if moments.golden_sq else inf if wide else 0.0,
+        rel_l2=inf
+        if not np.isfinite(wide)
+        else sqrt(wide / moments.golden_sq)
+        if moments.golden_sq
+        else inf
+        if wide
+        else 0.0,
         cosine_distance=cosine_distance(moments),
         golden_constant=_constant(finite),
         device_constant=False,
@@ -237,7 +251,9 @@ def _copied(seen: Sums, row: Row) -> Lack | None:
     """Sketches that are the golden's bit for bit, of a floor that is not."""
     if row.judge != "noise" or row.copies or seen.error.any() or not seen.floor[:, at.EE].any():
         return None
-    return Lack("its sketch is the golden's bit for bit, which the bfloat16 reference is not: was the answer handed in?")
+    return Lack(
+        "its sketch is the golden's bit for bit, which the bfloat16 reference is not: was the answer handed in?"
+    )
 
 
 def _intervals(seen: Sums, errors: RowErrors, keep: np.ndarray, row: Row) -> dict[str, Interval]:
@@ -310,7 +326,13 @@ def line_fit(table: np.ndarray, width: int, columns: bool) -> LineFit:
     whole = np.isfinite(table[:, at.EE])
     weight = np.where(whole, weight, 0.0)
     root, table = np.sqrt(weight), np.where(whole[:, None], table, 0.0)
-    x, e, xx, xe, ee = root * table[:, at.G], root * table[:, at.E], weight * table[:, at.GG], weight * table[:, at.GE], weight * table[:, at.EE]
+    x, e, xx, xe, ee = (
+        root * table[:, at.G],
+        root * table[:, at.E],
+        weight * table[:, at.GG],
+        weight * table[:, at.GE],
+        weight * table[:, at.EE],
+    )
     count = len(table) * width
     mean, error = x.sum() / count, e.sum() / count
     spread = xx.sum() - count * mean * mean

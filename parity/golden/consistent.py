@@ -95,7 +95,9 @@ def _kept(manifest: Manifest) -> Iterator[str]:
         yield str(error)
     found = Counter((one.form, name) for one in case.kept for name in manifest.table if matches(one.stages, name))
     yield from (f"{name} is kept as two of {form}" for (form, name), count in found.items() if count > 1)
-    named = {stages for stages, name in product({one.stages for one in case.kept}, manifest.table) if matches(stages, name)}
+    named = {
+        stages for stages, name in product({one.stages for one in case.kept}, manifest.table) if matches(stages, name)
+    }
     yield from (f"{one.stages} is kept, no stage has that name" for one in case.kept if one.stages not in named)
     if case.kept or case.positions:
         ranked = (row for row in manifest.tensors if row.rank or row.sharding != REPLICATED)

@@ -13,7 +13,7 @@ What is stored in their place is one float32 array, [rows kept, columns]:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
@@ -94,7 +94,8 @@ class Keeping:
         named = self.declared.get(stage)
         if named is None or named.stage.exact or named.stage.part in SCORES or len(shape) < 2:
             return WHOLE
-        width, found = prod(shape[1:]), {}
+        width = prod(shape[1:])
+        found: dict[str, KeptStage] = {}
         for one in self.kept:
             if matches(one.stages, stage):
                 found.setdefault(one.form, one)
@@ -136,7 +137,9 @@ def ranges(positions: str) -> tuple[tuple[int, int], ...]:
     if not positions:
         return ()
     if not re.fullmatch(POSITIONS, positions):
-        raise UsageError(f"--positions {positions[:80]!r}: it takes positions and ranges of a prompt, as in 0-15,40,100-")
+        raise UsageError(
+            f"--positions {positions[:80]!r}: it takes positions and ranges of a prompt, as in 0-15,40,100-"
+        )
     found = []
     for part in positions.split(","):
         first, dash, last = part.partition("-")
@@ -174,9 +177,13 @@ def packed(form: Form, rows: NDArray[Any] | Sketched) -> Floats:
         return rows.numbers
     parts = [sketch(rows, form.sketch, form.seed)] if form.sketch else []
     if form.top:
-        ids, values, total = best(rows, form.top)
-        parts += [ids, values, total[:, None]]
-    return np.concatenate(parts, axis=1).astype(np.float32)
+        parts += [part.astype(np.float32) for part in _columns(rows, form.top)]
+    return np.concatenate(parts, axis=1)
+
+
+def _columns(rows: NDArray[Any], count: int) -> tuple[NDArray[Any], ...]:
+    ids, values, total = best(rows, count)
+    return ids, values, total[:, None]
 
 
 def packed_floor(form: Form, truth: NDArray[Any], rows: NDArray[Any]) -> Floats:
@@ -223,10 +230,6 @@ def joined(parts: Sequence[Record]) -> Record:
     return Record(
         np.concatenate([part.index for part in parts]), np.concatenate([part.rows for part in parts]), parts[0].form
     )
-
-
-Truths = Callable[[int, str], NDArray[Any] | None]
-"""By round and stage, the whole tensor that a floor is of."""
 
 
 def best_of(record: Record) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:

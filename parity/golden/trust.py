@@ -88,6 +88,17 @@ def trusted(golden: DumpView, sampled: bool = False, smaller: bool = False) -> O
     return OpenedGolden(golden, unknown)
 
 
+def refuse_less(dump: DumpView) -> None:
+    """Raises:
+    UsageError: a run keeps less than whole tensors, which what judges it reads.
+    """
+    if dump.keeps:
+        raise UsageError(
+            f"{dump.folder} keeps some of its tensors as less than whole: `parity diff` takes it; what else judges reads "
+            "whole tensors (docs/smaller-goldens.md)"
+        )
+
+
 @dataclass(frozen=True)
 class Changes:
     """What is no longer what it was when a golden was dumped, and what cannot be told here; in words."""
