@@ -2,9 +2,10 @@
 
     python benchmarks/sketch_overhead.py [--golden DIR]
 
-Processor time, all threads: other work on the machine does not count. A round of the tiny pair: nobody watching (whole layers are compiled programs), the sketches of all stages inside the
-layers made by these same programs, and watched stage by stage (which runs operation by operation), whole or sketched.
-Then one layer of gpt-oss-20b's width with the experts that one token runs through, alone and with its sketches.
+Processor time of all threads, so that other work on the machine does not count. A round of the tiny pair: nobody
+watching (whole layers are compiled programs), the sketches of all stages inside the layers made by these same programs,
+and watched stage by stage (which runs operation by operation), whole or sketched. Then one layer of gpt-oss-20b's width
+with the experts that one token runs through, alone and with its sketches.
 """
 
 import argparse
@@ -38,33 +39,44 @@ EXACT = ("experts", "router_logits")
 
 
 class Within:
-    """A kernel's tap inside its program: each stage's products with the table of its width, and sums of squares."""
+    """A kernel's tap inside its program; `sums` are the products of all its stages with the table of their width, one
+    product for each width, and the sums of squares."""
 
     def __init__(self, tables: dict[int, Any]) -> None:
-        self.tables, self.made = tables, []
+        self.tables = tables
+        self.rows: dict[int, list[Any]] = {}
 
     def __call__(self, part: str, value: Any) -> Any:
         if part not in EXACT:
             rows = value.held[0].reshape(value.shape[1], -1).astype(jnp.float32)
-            table = self.tables[rows.shape[1]].held
-            sums = jnp.matmul(rows, table, precision=lax.Precision.HIGHEST)
-            self.made.append(jnp.concatenate([sums, jnp.square(rows).sum(axis=1, keepdims=True)], axis=1))
+            self.rows.setdefault(rows.shape[1], []).append(rows)
         return value
 
     def at(self, layer: int) -> "Within":
+        """The same."""
         return self
 
     def of(self, group: str) -> "Within":
+        """The same."""
         return self
+
+    def sums(self) -> Any:
+        """Of all stages, [rows of all, N + 2]."""
+        made = []
+        for width, parts in self.rows.items():
+            rows = jnp.concatenate(parts)
+            products = jnp.matmul(rows, self.tables[width].held, precision=lax.Precision.HIGHEST)
+            made.append(jnp.concatenate([products, jnp.square(rows).sum(axis=1, keepdims=True)], axis=1))
+        return jnp.concatenate(made)
 
 
 def sketching(layer: Callable[..., Any]) -> Callable[..., Any]:
-    """The layer as a kernel that gives its sketches, [stages, W, N + 2], beside its result."""
+    """The layer as a kernel that gives its sketches beside its result."""
 
     def kernel(tables: dict[int, Any], *arguments: Any) -> tuple[Any, Any]:
         tap = Within(tables)
         result = layer.__wrapped__(*arguments[:-1], tap)
-        return result, type(result)(jnp.stack(tap.made), np.dtype(np.float32))
+        return result, type(result)(tap.sums(), np.dtype(np.float32))
 
     kernel.__name__ = f"sketched_{layer.__name__}"
     return kernel
@@ -192,9 +204,8 @@ def real_width(numbers: int, rows: int = 4, repeats: int = 30) -> None:
             took[name] += [time.process_time() - start] if repeat > 1 else []
     least = statistics.median(took["alone"])
     for name, seconds in took.items():
-        print(
-            f"  {rows} rows, {name}: {1e3 * statistics.median(seconds):.1f} ms, {statistics.median(seconds) / least - 1:+.1%}"
-        )
+        middle = statistics.median(seconds)
+        print(f"  {rows} rows, {name}: {1e3 * middle:.1f} ms, {middle / least - 1:+.1%}")
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
-"""What sketches tell: are errors inside their intervals, are faults found, is a clean device left in peace. `sketch_overhead.py` has the cost.
+"""What sketches tell: are errors inside their intervals, are faults found, is a clean device left in peace.
+
+`sketch_overhead.py` has the cost.
 
     python benchmarks/sketches.py coverage               200 planted errors, a stage and one row each
     python benchmarks/sketches.py size                   bytes of a row and of a golden
@@ -79,7 +81,7 @@ def _golden_rows(rng: np.random.Generator) -> np.ndarray:
 
 
 def _planted(rng: np.random.Generator, rows: np.ndarray) -> np.ndarray:
-    """Noise, one direction in all rows, a scale, a few elements, a head's columns, another row's values; of any size."""
+    """Noise, one direction in all rows, a scale, a few elements, a head's columns, another row's values; any size."""
     size = 10.0 ** rng.uniform(-4, 0)
     kind = int(rng.integers(6))
     error = np.zeros_like(rows)
@@ -106,9 +108,8 @@ def _inside(estimate: float, true: float, ends: tuple[float, float]) -> bool:
 def sizes(chosen: argparse.Namespace) -> None:
     """Of a row of gpt-oss's width by N, of which a device reads back the first; and of goldens of the tiny pair."""
     width, floors = 2880, 2 * 4 * 4
-    print(
-        f"a row of {width} numbers: whole {4 * width} bytes, in a golden with both floors {8 * width}; TOPLOC {TOPLOC / 32:.1f} a token"
-    )
+    print(f"a row of {width} numbers: whole {4 * width} bytes, in a golden with both floors {8 * width}")
+    print(f"  TOPLOC: {TOPLOC / 32:.1f} bytes a token")
     for count in (1, 2, 8, 16, 64, 256):
         own = 4 * (count + EXTRA)
         print(
@@ -171,7 +172,7 @@ def _judged(golden: TrustedGolden, small: dict[str, TrustedGolden], fault: Any, 
                 run = Dump(drive(RunRequest(device, golden, mode, (), Path(place) / "run")))
                 verdicts["whole"].append(compare_dumps(golden, run).verdict)
                 for name, one in small.items():
-                    stages = [stage for stage in one.manifest.stages]
+                    stages = list(one.manifest.stages)
                     verdicts[name].append(compare_dumps(one, _of(run, stages), without=UNSEEN).verdict)
             except Exception as error:
                 verdicts["whole"].append(f"{type(error).__name__}: {error}")

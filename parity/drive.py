@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -51,8 +51,8 @@ class RunRequest:
     """One run of a device over a golden.
 
     `stages` are globs; `free` asks for a free run as well (chained only): without one the run says nothing of it.
-    `device_name` is what was given to `--device`, so that the factory's source counts as the device's. `smaller` is what
-    is kept of its tensors.
+    `device_name` is what was given to `--device`, so that the factory's source counts as the device's. `smaller` is
+    what is kept of its tensors.
     """
 
     device: Device
@@ -63,7 +63,7 @@ class RunRequest:
     free: bool = True
     progress: Progress = quiet
     device_name: str = ""
-    smaller: Smaller = Smaller()
+    smaller: Smaller = field(default_factory=Smaller)
 
 
 def run_device(request: RunRequest) -> Path:
@@ -368,8 +368,8 @@ def _samples(golden: DumpView, says: Description, loop: bool) -> None:
 def _all_stages(golden: DumpView) -> None:
     if golden.keeps:
         raise UsageError(
-            f"{golden.folder} keeps some of its tensors as less than whole; a local comparison starts every stage from the "
-            "golden's input: run over a whole golden of the same case, and compare the run with this one"
+            f"{golden.folder} keeps some of its tensors as less than whole; a local comparison starts every stage from "
+            "the golden's input: run over a whole golden of the same case, and compare the run with this one"
         )
     missing = [name for name in golden.declared if name not in golden.manifest.stages]
     if missing:

@@ -94,8 +94,8 @@ def dump_golden(
         out: a new folder; one below `parity.home.home()` by default.
         reference: one of `REFERENCES`.
         options: what only some references take: `roundings`, `partial_kv`, `sample`, `seed`, `batch`, `memory`,
-            `resume`, `max_bytes`, `python`, `floor`, `checkout`, `derived`; of what is kept `sketch`, `sketch_seed`, `logits`,
-            `positions`.
+            `resume`, `max_bytes`, `python`, `floor`, `checkout`, `derived`; of what is kept `sketch`, `sketch_seed`,
+            `logits`, `positions`.
 
     Raises:
         UsageError: this reference does not take one of the options, is not installed, or anything else does not fit.

@@ -298,10 +298,8 @@ def _directed(seen: Sums, keep: np.ndarray, row: Row, width: int, pooled: Interv
         table = _at_square(seen.device[keep], factor**2)
         for columns in (False, True):
             line, floor = (line_fit(one, width, columns) for one in (table, seen.floor[keep]))
-            if row.judge == "relative":
-                figures = abs(line.scale), abs(line.bias)
-            else:
-                figures = beyond(line, floor)
+            plain = row.judge == "relative"
+            figures = (abs(line.scale), abs(line.bias)) if plain else beyond(line, floor)
             for name, figure in zip(found, figures, strict=True):
                 found[name].append(figure)
     return {name: (min(figures), max(figures)) for name, figures in found.items()}

@@ -56,7 +56,7 @@ class KeptStage(Protocol):
 
 @dataclass(frozen=True)
 class Form:
-    """How a tensor is kept: a sketch of so many numbers by this seed, so many of its best elements; whole where none."""
+    """How a tensor is kept: a sketch of so many numbers by this seed, so many of its best elements; else whole."""
 
     sketch: int = 0
     seed: int = 0
