@@ -188,14 +188,15 @@ def _columns(rows: NDArray[Any], count: int) -> tuple[NDArray[Any], ...]:
 
 def packed_floor(form: Form, truth: NDArray[Any], rows: NDArray[Any]) -> Floats:
     """What stands in the place of rows [R, ...] of a noise floor: the sums of its error, exact."""
-    golden, floor = (side.reshape(len(side), -1).astype(np.float64) for side in (truth, rows))
-    error = floor - golden
-    parts = [
-        np.sqrt(np.square(error).sum(axis=1)),
-        (golden * error).sum(axis=1),
-        error.sum(axis=1),
-        np.abs(error).max(axis=1),
-    ]
+    golden, floor = (side.reshape(len(side), prod(side.shape[1:])).astype(np.float64) for side in (truth, rows))
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = floor - golden
+        parts = [
+            np.sqrt(np.square(error).sum(axis=1)),
+            (golden * error).sum(axis=1),
+            error.sum(axis=1),
+            np.abs(error).max(axis=1),
+        ]
     if form.top:
         ids, _, _ = best(truth, form.top)
         parts += [*np.take_along_axis(floor, ids, axis=1).T, log_sum_exp(floor)]

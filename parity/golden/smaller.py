@@ -102,6 +102,8 @@ def smaller_golden(golden: DumpView, out: Path, asked: Smaller, stages: tuple[st
         raise UsageError(
             f"{golden.folder} is {'a run' if whole.kind == 'run' else 'smaller already'}: a whole golden can be"
         )
+    if unknown := [name for name in whole.stages if name not in golden.declared]:
+        raise UsageError(f"{golden.folder} lists {unknown[0]}, which is no stage of its pair")
     kept = asked.kept()
     if kept and whole.case.sampling:
         raise UsageError(f"{golden.folder} samples: what its tokens are drawn from is needed whole")
