@@ -1,10 +1,11 @@
-"""What sketches tell: are errors inside their intervals, are faults found, is a clean device left in peace, at what cost.
+"""What sketches tell: are errors inside their intervals, are faults found, is a clean device left in peace.
+
+`sketch_overhead.py` has the cost.
 
     python benchmarks/sketches.py coverage               200 planted errors, a stage and one row each
     python benchmarks/sketches.py size                   bytes of a row and of a golden
     python benchmarks/sketches.py clean                  clean devices, both modes and precisions, three seeds
     python benchmarks/sketches.py catalogue --every 6    planted faults by a whole golden and by smaller ones
-    python benchmarks/sketches.py overhead               a round of the xla engine with and without
 
 `--golden DIR` names a whole golden that is there already; by default the one that faults are judged by is dumped.
 """
@@ -80,7 +81,7 @@ def _golden_rows(rng: np.random.Generator) -> np.ndarray:
 
 
 def _planted(rng: np.random.Generator, rows: np.ndarray) -> np.ndarray:
-    """Noise, one direction in all rows, a scale, a few elements, a head's columns, another row's values; of any size."""
+    """Noise, one direction in all rows, a scale, a few elements, a head's columns, another row's values; any size."""
     size = 10.0 ** rng.uniform(-4, 0)
     kind = int(rng.integers(6))
     error = np.zeros_like(rows)
@@ -107,9 +108,8 @@ def _inside(estimate: float, true: float, ends: tuple[float, float]) -> bool:
 def sizes(chosen: argparse.Namespace) -> None:
     """Of a row of gpt-oss's width by N, of which a device reads back the first; and of goldens of the tiny pair."""
     width, floors = 2880, 2 * 4 * 4
-    print(
-        f"a row of {width} numbers: whole {4 * width} bytes, in a golden with both floors {8 * width}; TOPLOC {TOPLOC / 32:.1f} a token"
-    )
+    print(f"a row of {width} numbers: whole {4 * width} bytes, in a golden with both floors {8 * width}")
+    print(f"  TOPLOC: {TOPLOC / 32:.1f} bytes a token")
     for count in (1, 2, 8, 16, 64, 256):
         own = 4 * (count + EXTRA)
         print(
@@ -148,7 +148,7 @@ def catalogue(chosen: argparse.Namespace) -> None:
     with _golden(chosen.golden) as (golden, folder):
         small = dict(_smaller(golden, folder))
         faults = choose_faults(planted_faults()[0], chosen.faults)[chosen.first :: chosen.every]
-        found = {name: 0 for name in ("whole", *small)}
+        found = dict.fromkeys(("whole", *small), 0)
         for fault in faults:
             verdicts = _judged(golden, small, fault, folder)
             failed = {name for name, mine in verdicts.items() if FAIL in mine}
@@ -172,7 +172,7 @@ def _judged(golden: TrustedGolden, small: dict[str, TrustedGolden], fault: Any, 
                 run = Dump(drive(RunRequest(device, golden, mode, (), Path(place) / "run")))
                 verdicts["whole"].append(compare_dumps(golden, run).verdict)
                 for name, one in small.items():
-                    stages = [stage for stage in one.manifest.stages]
+                    stages = list(one.manifest.stages)
                     verdicts[name].append(compare_dumps(one, _of(run, stages), without=UNSEEN).verdict)
             except Exception as error:
                 verdicts["whole"].append(f"{type(error).__name__}: {error}")
@@ -184,11 +184,6 @@ def _of(run: Dump, stages: list[str]) -> Dump:
     kept = tuple(name for name in run.manifest.stages if name in stages)
     run.manifest = run.manifest.model_copy(update={"stages": kept})
     return run
-
-
-def overhead(chosen: argparse.Namespace) -> None:
-    """Time of the forced rounds of an engine: whole tensors read back, and sketches made by the device."""
-    raise SystemExit("not there yet")
 
 
 def _smaller(golden: TrustedGolden, folder: Path) -> Iterator[tuple[str, TrustedGolden]]:
@@ -208,13 +203,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--golden", type=Path)
     kinds = parser.add_subparsers(required=True)
-    for name, measure in (
-        ("coverage", coverage),
-        ("size", sizes),
-        ("clean", clean),
-        ("catalogue", catalogue),
-        ("overhead", overhead),
-    ):
+    for name, measure in (("coverage", coverage), ("size", sizes), ("clean", clean), ("catalogue", catalogue)):
         kind = kinds.add_parser(name, help=measure.__doc__)
         kind.set_defaults(measure=measure)
         if name == "catalogue":
@@ -224,8 +213,6 @@ def main() -> None:
         if name == "clean":
             kind.add_argument("--devices", nargs="+", default=["numpy", "xla"])
             kind.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-        if name == "overhead":
-            kind.add_argument("--numbers", type=int, default=64)
     chosen = parser.parse_args()
     start = time.perf_counter()
     chosen.measure(chosen)

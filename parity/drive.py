@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -67,7 +67,7 @@ class RunRequest:
     progress: Progress = quiet
     device_name: str = ""
     layers: Layers | None = None
-    smaller: Smaller = Smaller()
+    smaller: Smaller = field(default_factory=Smaller)
 
     def __post_init__(self) -> None:
         if (self.layers is None) == isinstance(self.device, Layered):
@@ -413,8 +413,8 @@ def _samples(golden: DumpView, says: Description, loop: bool) -> None:
 def _all_stages(golden: DumpView) -> None:
     if golden.keeps:
         raise UsageError(
-            f"{golden.folder} keeps some of its tensors as less than whole; a local comparison starts every stage from the "
-            "golden's input: run over a whole golden of the same case, and compare the run with this one"
+            f"{golden.folder} keeps some of its tensors as less than whole; a local comparison starts every stage from "
+            "the golden's input: run over a whole golden of the same case, and compare the run with this one"
         )
     missing = [name for name in golden.declared if name not in golden.manifest.stages]
     if missing:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ class Sketched:
 
 def sketch(rows: NDArray[Any], count: int, seed: int) -> Floats:
     """Sketch rows [R, ...] on the host, summed in float64: [R, count + 2]. What is not finite stays so."""
-    flat = rows.reshape(len(rows), -1)
+    flat = rows.reshape(len(rows), prod(rows.shape[1:]))
     made = np.empty((len(flat), count + EXTRA), np.float32)
     table = projection(seed, count, flat.shape[1]).astype(np.float64)
     step = max(CHUNK // max(flat.shape[1], 1), 1)

@@ -9,6 +9,7 @@ from parity.adapters.convert import overwrite, replaced, to_numpy
 from parity.adapters.hooks import Hooked, hook_modules
 from parity.adapters.pieces import read_piece, read_tensors, write_run
 from parity.adapters.port import PortTap, Shows
+from parity.adapters.sketching import hand_sketched
 from parity.adapters.transaction import transactional
 from parity.adapters.width import FixedWidth
 
@@ -17,6 +18,7 @@ __all__ = [
     "Hooked",
     "PortTap",
     "Shows",
+    "hand_sketched",
     "hook_modules",
     "overwrite",
     "read_piece",

@@ -38,14 +38,14 @@ def judge_best(
         excluded, without: as for `parity.compare.sketched.judge_sketched`.
     """
     parts = [_columns(one) for one in tensors]
-    sides = [np.concatenate([part[side] for part in parts]) for side in range(3)]
-    rows = StageRows(named, *sides, *labelled(tensors), golden)
+    true, device, floor = (np.concatenate([part[side] for part in parts]) for side in range(3))
+    rows = StageRows(named, true, device, floor, *labelled(tensors), golden)
     result, findings = judge_numbers(rows, excluded(rows), row)
     figures = {name: value for name, value in result.x.items() if not name.startswith("top")}
-    count = sides[0].shape[1] - 1
+    count = true.shape[1] - 1
     judged = replace(
         result,
-        x=figures | {"kl_at_least": divergence(sides[0], sides[1])},
+        x=figures | {"kl_at_least": divergence(true, device)},
         topk={},
         evidence=f"top {count} and log-sum-exp",
         not_judged=(COLUMNS,),

@@ -100,7 +100,9 @@ def with_choices(result: StageResult, count: int, left: int, unknown: int, witho
     if left:
         result = replace(result, not_judged=(*result.not_judged, ROWS))
         if ROWS not in without:
-            note = f"{left} of {count} rows hold another choice, and their scores are not kept: --without {ROWS} leaves them out"
+            note = (
+                f"{left} of {count} rows hold another choice, whose scores are not kept: --without {ROWS} leaves it out"
+            )
     if unknown:
         note = f"{unknown} of {count} rows hold a choice of which the golden keeps no logit: more of them settle it"
     return replace(result, verdict=join([result.verdict, INCONCLUSIVE]), note=result.note or note) if note else result

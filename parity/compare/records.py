@@ -27,6 +27,7 @@ class Held:
         position: of each row in its sequence, int64 [R].
         sides: golden, device, and the noise floor where the stage has one.
         shape: of a row of the tensor.
+        dtypes: of the whole tensors, by side.
         due: rows that the golden has.
         lacking: rows that the golden keeps and the run does not.
     """
@@ -36,6 +37,7 @@ class Held:
     position: np.ndarray
     sides: tuple[Record, ...]
     shape: tuple[int, ...]
+    dtypes: tuple[str, ...]
     due: int
     lacking: int
 
@@ -72,9 +74,9 @@ def _held(golden: DumpView, sides: Sequence[Side], named: Named) -> Iterator[Hel
             taken = tuple(record.take(np.isin(record.index, common)) for record in records)
             shape = golden.rows[places[0][1]].shape[1:]
             first = clock.first(named.name, round_, 0)
-            yield Held(
-                prompt, round_, first + common, taken, shape, len(records[0].index), len(records[0].index) - len(common)
-            )
+            due = len(records[0].index)
+            dtypes = tuple(dump.rows[place].dtype for dump, place in places)
+            yield Held(prompt, round_, first + common, taken, shape, dtypes, due, due - len(common))
 
 
 def _aligned(places: Sequence[tuple[DumpView, TensorPlace]], named: Named, round_: int) -> list[Record] | None:
@@ -93,7 +95,7 @@ def _aligned(places: Sequence[tuple[DumpView, TensorPlace]], named: Named, round
     if len(there) < len(records):
         raise Inconclusive(f"{named.name} of round {round_} is listed and cannot be read")
     if any(dump.view.rows(named.name, round_) == "last" for dump, _ in places):
-        last = [record.take(slice(-1, None)) for record in there]
+        last = [record.take(np.array([-1])) for record in there]
         return [Record(np.array([size - 1]), record.rows, record.form) for record in last]
     return there if len({row.full_shape[0] for row in rows}) == 1 else None
 
@@ -132,7 +134,7 @@ def labelled(tensors: Sequence[Held]) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 def _of_best(golden: DumpView, named: Named, tensors: Sequence[Held]) -> StageRows:
     """Logits [R, V] of which some sides keep the best: the rest is at the least of these, which it is not above."""
-    parts = [[_filled(side, one.shape[0]) for side in one.sides[:2]] for one in tensors]
+    parts = [[_filled(one, side) for side in range(2)] for one in tensors]
     true, device = (np.concatenate([part[side] for part in parts]) for side in range(2))
     floors, known = [], []
     for one, (mine, _) in zip(tensors, parts, strict=True):
@@ -147,12 +149,14 @@ def _of_best(golden: DumpView, named: Named, tensors: Sequence[Held]) -> StageRo
     return StageRows(named, true, device, floor, *labelled(tensors), golden, noise=noise, known=np.concatenate(known))
 
 
-def _filled(side: Record, width: int) -> np.ndarray:
+def _filled(one: Held, number: int) -> np.ndarray:
+    """Logits of a side, in the dtype of its tensor, which choices were made in."""
+    side, dtype = one.sides[number], np.dtype(one.dtypes[number])
     if not side.form:
-        return np.asarray(side.rows, np.float32)
+        return np.asarray(side.rows)
     ids, values, _ = best_of(side)
-    filled = np.repeat(values[:, -1:], width, axis=1).astype(np.float32)
-    np.put_along_axis(filled, np.minimum(ids, width - 1), values.astype(np.float32), axis=1)
+    filled = np.repeat(values[:, -1:], one.shape[0], axis=1).astype(dtype)
+    np.put_along_axis(filled, np.minimum(ids, one.shape[0] - 1), values.astype(dtype), axis=1)
     return filled
 
 

@@ -82,8 +82,8 @@ class StageResult:
     bugs contradict the scores that they were made from. `marks` say whose error it is (see `places.mark`); `note` why a
     stage is inconclusive, or a choice is wrong alone. `first` and `worst` are rows: where some are
     beyond their own bound the first and the worst of those, counted by `bad_rows`; `relation` says which they are.
-    `evidence` is what the verdict rests on: whole tensors, a sketch, the best logits; `intervals` the ends of what a sketch
-    tells of each figure, `not_judged` what it says nothing of.
+    `evidence` is what the verdict rests on: whole tensors, a sketch, best logits; `intervals` are the ends of what a
+    sketch tells of each figure, `not_judged` is what it says nothing of.
     """
 
     stage: str

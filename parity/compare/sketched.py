@@ -42,13 +42,13 @@ class Sums:
         device, floor: tables of `parity.metrics.sums`, float64 [R, 8]; of the device the error's square is an estimate
             and the largest element unknown.
         error: the sketched error, float64 [R, N].
-        broken: rows [R] in which golden, or device, holds NaN or infinities.
+        broken: rows [R] in which golden, device or floor holds NaN or infinities.
     """
 
     device: np.ndarray
     floor: np.ndarray
     error: np.ndarray
-    broken: tuple[np.ndarray, np.ndarray]
+    broken: tuple[np.ndarray, np.ndarray, np.ndarray]
 
     @classmethod
     def of(cls, tensors: Sequence[Held]) -> Sums:
@@ -60,7 +60,8 @@ class Sums:
         count, seed = _sketch(tensors)
         parts = [_sums(one, count, seed) for one in tensors]
         device, floor, error, golden, own = (np.concatenate([part[place] for part in parts]) for place in range(5))
-        return cls(device, floor, error, (golden, own))
+        unknown = ~np.isfinite(floor).all(axis=1)
+        return cls(device, np.where(unknown[:, None], 0.0, floor), error, (golden, own, unknown & ~golden))
 
 
 def _sketch(tensors: Sequence[Held]) -> tuple[int, int]:
@@ -105,7 +106,9 @@ def _floor(one: Held, device: np.ndarray, width: int) -> np.ndarray:
     if not floor.form:
         if golden.form:
             raise UsageError("a golden holds its noise floors whole and the truth as a sketch")
-        return np.asarray(measure(golden.rows, floor.rows, row_axes=1).rows.table)
+        exact = np.array(measure(golden.rows, floor.rows, row_axes=1).rows.table)
+        exact[~np.isfinite(floor.rows.reshape(len(floor.rows), width).astype(np.float32)).all(axis=1)] = np.nan
+        return exact
     table = device.copy()
     numbers = floor.rows[:, :4].astype(np.float64)
     table[:, at.EE], table[:, at.GE], table[:, at.E], table[:, at.MAX] = np.square(numbers[:, 0]), *numbers[:, 1:].T
@@ -134,12 +137,25 @@ def judge_sketched(
         without: bounds that are left out where they cannot be judged.
     """
     seen, rows = Sums.of(tensors), places(golden, named, tensors)
+    with np.errstate(invalid="ignore", divide="ignore"):  # rows that are not finite, which are findings
+        return _judged(seen, rows, evidence(tensors), excluded, row, without)
+
+
+def _judged(
+    seen: Sums,
+    rows: StageRows,
+    told: str,
+    excluded: Callable[[StageRows], np.ndarray],
+    row: Row,
+    without: Sequence[str],
+) -> tuple[StageResult, list[Finding]]:
+    """The rows of one stage by its policy row."""
     findings = _broken(rows, seen)
     apart = excluded(rows)
     device, floor = (_metrics(table, rows) for table in (seen.device, seen.floor))
     unit = "relative" if row.judge == "relative" else "noise"
     errors, keep = RowErrors.of(rows, apart, device, floor, unit), ~apart
-    base = dict(**labels(rows, row), evidence=evidence(tensors), rows_apart=int(apart.sum()))
+    base = dict(**labels(rows, row), evidence=told, rows_apart=int(apart.sum()))
     if row.judge == "none" or not keep.any():
         return StageResult(**base, verdict=NOT_JUDGED if row.judge == "none" else INCONCLUSIVE), findings
     ends = _intervals(seen, errors, keep, row)
@@ -237,7 +253,8 @@ def _constant(table: np.ndarray) -> bool:
 def _broken(rows: StageRows, seen: Sums) -> list[Finding]:
     """NaN and infinities: in a golden always, in a device where the golden has none."""
     findings = []
-    for who, bad in (("the golden", seen.broken[0]), ("the device", seen.broken[1] & ~seen.broken[0])):
+    golden, device, floor = seen.broken
+    for who, bad in (("the golden", golden), ("the device", device & ~golden), ("the noise floor", floor)):
         if bad.any():
             first = int(np.flatnonzero(bad)[0])
             place = int(rows.prompt[first]), int(rows.round[first])
@@ -298,10 +315,8 @@ def _directed(seen: Sums, keep: np.ndarray, row: Row, width: int, pooled: Interv
         table = _at_square(seen.device[keep], factor**2)
         for columns in (False, True):
             line, floor = (line_fit(one, width, columns) for one in (table, seen.floor[keep]))
-            if row.judge == "relative":
-                figures = abs(line.scale), abs(line.bias)
-            else:
-                figures = beyond(line, floor)
+            plain = row.judge == "relative"
+            figures = (abs(line.scale), abs(line.bias)) if plain else beyond(line, floor)
             for name, figure in zip(found, figures, strict=True):
                 found[name].append(figure)
     return {name: (min(figures), max(figures)) for name, figures in found.items()}

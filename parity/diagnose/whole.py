@@ -26,6 +26,7 @@ from parity.drive import generate
 from parity.errors import NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import GateReport
+from parity.golden.trust import refuse_less
 from parity.golden.views import DumpView, TrustedGolden
 from parity.isolation import ProcessLimits
 from parity.policy import Policy, read_policy
@@ -66,6 +67,7 @@ def diagnosed(asked: DiagnosisRequest) -> Diagnosis | list[GateCause] | None:
     """
     rerun = ReferenceRerun(asked.progress)
     if asked.run is not None:
+        refuse_less(asked.run)
         bounds = read_policy(asked.policy, asked.run.manifest.case.precision)
         return _explained(asked, failing_run(asked.golden, asked.run, bounds, rerun), bounds, rerun)
     context = _context(asked, rerun)

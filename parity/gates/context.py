@@ -19,7 +19,7 @@ from parity.errors import Inconclusive, NotOffered, UsageError
 from parity.golden.manifest import Mode
 from parity.golden.sources import digests
 from parity.golden.store import Dump
-from parity.golden.trust import device_modules, enumerated
+from parity.golden.trust import device_modules, enumerated, refuse_less
 from parity.golden.views import DumpView, TrustedGolden
 from parity.guard import raised_text, refuses
 from parity.metrics import measure
@@ -239,8 +239,9 @@ class GateContext:
         """Judge this run instead of making one of its mode.
 
         Raises:
-            UsageError: it is in another precision than the context.
+            UsageError: it is in another precision than the context, or keeps less than whole tensors.
         """
+        refuse_less(run)
         if run.manifest.case.precision != self.precision:
             raise UsageError(f"{run.folder} is a run in {run.manifest.case.precision}, not in {self.precision}")
         self._given.append(run)

@@ -13,7 +13,7 @@ What is stored in their place is one float32 array, [rows kept, columns]:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
@@ -56,7 +56,7 @@ class KeptStage(Protocol):
 
 @dataclass(frozen=True)
 class Form:
-    """How a tensor is kept: a sketch of so many numbers by this seed, so many of its best elements; whole where none."""
+    """How a tensor is kept: a sketch of so many numbers by this seed, so many of its best elements; else whole."""
 
     sketch: int = 0
     seed: int = 0
@@ -94,7 +94,8 @@ class Keeping:
         named = self.declared.get(stage)
         if named is None or named.stage.exact or named.stage.part in SCORES or len(shape) < 2:
             return WHOLE
-        width, found = prod(shape[1:]), {}
+        width = prod(shape[1:])
+        found: dict[str, KeptStage] = {}
         for one in self.kept:
             if matches(one.stages, stage):
                 found.setdefault(one.form, one)
@@ -176,21 +177,26 @@ def packed(form: Form, rows: NDArray[Any] | Sketched) -> Floats:
         return rows.numbers
     parts = [sketch(rows, form.sketch, form.seed)] if form.sketch else []
     if form.top:
-        ids, values, total = best(rows, form.top)
-        parts += [ids, values, total[:, None]]
-    return np.concatenate(parts, axis=1).astype(np.float32)
+        parts += [part.astype(np.float32) for part in _columns(rows, form.top)]
+    return np.concatenate(parts, axis=1)
+
+
+def _columns(rows: NDArray[Any], count: int) -> tuple[NDArray[Any], ...]:
+    ids, values, total = best(rows, count)
+    return ids, values, total[:, None]
 
 
 def packed_floor(form: Form, truth: NDArray[Any], rows: NDArray[Any]) -> Floats:
     """What stands in the place of rows [R, ...] of a noise floor: the sums of its error, exact."""
-    golden, floor = (side.reshape(len(side), -1).astype(np.float64) for side in (truth, rows))
-    error = floor - golden
-    parts = [
-        np.sqrt(np.square(error).sum(axis=1)),
-        (golden * error).sum(axis=1),
-        error.sum(axis=1),
-        np.abs(error).max(axis=1),
-    ]
+    golden, floor = (side.reshape(len(side), prod(side.shape[1:])).astype(np.float64) for side in (truth, rows))
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = floor - golden
+        parts = [
+            np.sqrt(np.square(error).sum(axis=1)),
+            (golden * error).sum(axis=1),
+            error.sum(axis=1),
+            np.abs(error).max(axis=1),
+        ]
     if form.top:
         ids, _, _ = best(truth, form.top)
         parts += [*np.take_along_axis(floor, ids, axis=1).T, log_sum_exp(floor)]
@@ -225,10 +231,6 @@ def joined(parts: Sequence[Record]) -> Record:
     return Record(
         np.concatenate([part.index for part in parts]), np.concatenate([part.rows for part in parts]), parts[0].form
     )
-
-
-Truths = Callable[[int, str], NDArray[Any] | None]
-"""By round and stage, the whole tensor that a floor is of."""
 
 
 def best_of(record: Record) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:

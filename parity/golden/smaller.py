@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from parity import limits
 from parity.errors import UsageError
@@ -14,8 +17,7 @@ from parity.golden.keeping import Keeping, ranges
 from parity.golden.manifest import Case, KeptStages, Manifest, Variant
 from parity.golden.store import DumpWriter
 from parity.golden.views import DumpView
-from parity.stages import Named, select
-from parity.trace import Tensors
+from parity.stages import Named, inputs, select
 
 BEST = 64
 """Logits of a row that are kept beside its sketch where nothing else is said: enough for every choice of the tiny pair
@@ -100,6 +102,8 @@ def smaller_golden(golden: DumpView, out: Path, asked: Smaller, stages: tuple[st
         raise UsageError(
             f"{golden.folder} is {'a run' if whole.kind == 'run' else 'smaller already'}: a whole golden can be"
         )
+    if unknown := [name for name in whole.stages if name not in golden.declared]:
+        raise UsageError(f"{golden.folder} lists {unknown[0]}, which is no stage of its pair")
     kept = asked.kept()
     if kept and whole.case.sampling:
         raise UsageError(f"{golden.folder} samples: what its tokens are drawn from is needed whole")
@@ -133,8 +137,6 @@ def _finish(writer: DumpWriter, whole: Manifest, case: Case, names: list[Named])
 
 def _wanted(golden: DumpView, stages: tuple[str, ...]) -> set[str]:
     """The stages of these globs, and the choices with what they are judged by."""
-    from parity.stages import inputs
-
     forced = [named for name, named in golden.declared.items() if named.stage.forced and name in golden.manifest.stages]
     scores = {source for named in forced for source in inputs(named, golden.declared)}
     return {*select(stages, golden.manifest.stages)} | {named.name for named in forced} | scores
@@ -142,9 +144,11 @@ def _wanted(golden: DumpView, stages: tuple[str, ...]) -> set[str]:
 
 def _tensors(
     golden: DumpView, variant: Variant, prompt: int, names: list[Named]
-) -> Iterator[tuple[tuple[int, str], Tensors]]:
+) -> Iterator[tuple[tuple[int, str], NDArray[Any]]]:
     """The whole tensors of a prompt, in the order they were written."""
     wanted = {named.name for named in names}
     for found, number, round_, stage in golden.rows:
         if (found, number) == (variant, prompt) and stage in wanted:
-            yield (round_, stage), golden.contents(variant, prompt, round_, stage)
+            whole = golden.contents(variant, prompt, round_, stage)
+            if whole is not None:
+                yield (round_, stage), whole

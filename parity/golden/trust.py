@@ -66,7 +66,8 @@ def trusted(golden: DumpView, sampled: bool = False, smaller: bool = False) -> O
         smaller: it may keep sketches, best logits or some positions; most of what judges reads whole tensors.
 
     Raises:
-        UsageError: it is a device's run, samples or is smaller unasked, is stale, names no source, or its acceptance is synthetic.
+        UsageError: it is a device's run, samples or is smaller unasked, is stale, names no source, or its acceptance is
+            synthetic.
     """
     if golden.manifest.kind != "golden":
         raise UsageError(f"{golden.folder} is a device's run, not a golden; a golden comes from a reference only")
@@ -77,7 +78,7 @@ def trusted(golden: DumpView, sampled: bool = False, smaller: bool = False) -> O
         )
     if golden.keeps and not smaller:
         raise UsageError(
-            f"{golden.folder} keeps some of its tensors as less than whole: `parity run --mode chained` and `parity diff` "
+            f"{golden.folder} keeps some of its tensors as less than whole: `parity run` (chained) and `parity diff` "
             "take it; what else judges reads whole tensors (docs/smaller-goldens.md)"
         )
     refuse_unnamed(golden.manifest.producer)
@@ -86,6 +87,17 @@ def trusted(golden: DumpView, sampled: bool = False, smaller: bool = False) -> O
     for sentence in unknown:
         note(sentence)
     return OpenedGolden(golden, unknown)
+
+
+def refuse_less(dump: DumpView) -> None:
+    """Raises:
+    UsageError: a run keeps less than whole tensors, which what judges it reads.
+    """
+    if dump.keeps:
+        raise UsageError(
+            f"{dump.folder} keeps some of its tensors as less than whole: `parity diff` takes it; what else judges "
+            "reads whole tensors (docs/smaller-goldens.md)"
+        )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,10 @@ import sys
 from functools import cached_property
 from pathlib import Path
 
+from parity.golden.smaller import Smaller, smaller_golden
+from parity.golden.store import Dump
 from tests.meta.dumps import clean, write
+from tests.meta.smaller import smaller_run
 from tests.meta.worlds import Size
 from tests.torture.child import ROOT
 
@@ -38,6 +41,20 @@ class Bases:
             write(clean(SIZE), folder)
             for side in ("golden", "run"):
                 _says(folder / side)
+        return folder
+
+    @cached_property
+    def less(self) -> Path:
+        """The same two sides, each of which keeps sketches and best logits."""
+        folder = self.folder / "less"
+        if not folder.exists():
+            made = self.folder / "less.partial"
+            shutil.rmtree(made, ignore_errors=True)
+            made.mkdir(parents=True)
+            asked = Smaller(16, logits="top:16")
+            smaller_golden(Dump(self.small / "golden"), made / "golden", asked)
+            smaller_run(Dump(self.small / "run"), made / "run", asked)
+            made.rename(folder)
         return folder
 
     @cached_property

@@ -15,6 +15,10 @@ from tests.torture.attempts import NOT_ACCEPTED, SAME_OR_UNREADABLE, UNREADABLE,
 from tests.torture.bases import Bases, lay_out, manifest, rewrite, sealed
 
 SIDES = ("golden", "run")
+KEPT = re.compile(r"case\.(kept.*|positions)")
+"""Fields that say what is kept in place of whole tensors: attacked where something is."""
+LESS = ("--without", "largest,worst_row,unlike")
+"""What sketches say nothing of, or too little: without it the clean pair is inconclusive, and every attack refused."""
 LABELS = re.compile(
     r"created|producer\.(name|threads|platform|versions.*|notes.*|modules.*|sources.*|source_digest|parts.*)|corroborations.*"
     r"|model\.\w+\.(path|tokenizer_digest|chat_template_digest)|derived"
@@ -113,20 +117,27 @@ MUTATIONS: dict[str, Callable[[Any], tuple[Any, Raw]]] = {
 
 def attack(bases: Bases) -> Attack:
     """Systematic: every kind of field (list indices alike) of both sides, by every mutation."""
-    kinds = {side: _kinds(manifest(bases.small / side)) for side in SIDES}
-    fields = [(side, kind) for side in SIDES for kind in kinds[side]]
+    kinds = {(base, side): _kinds(manifest(base / side)) for base in (bases.small, bases.less) for side in SIDES}
+    fields = [
+        (base, side, kind)
+        for base, side in kinds
+        for kind in kinds[base, side]
+        if base == bases.small or KEPT.fullmatch(kind)
+    ]
 
     def prepare(number: int, rng: Random, folder: Path) -> Attempt:
-        side, kind = fields[number // len(MUTATIONS) % len(fields)]
+        base, side, kind = fields[number // len(MUTATIONS) % len(fields)]
         how = list(MUTATIONS)[number % len(MUTATIONS)]
-        work = lay_out(bases.small, folder)
+        work = lay_out(base, folder)
         before = manifest(work / side)
-        path = rng.choice(kinds[side][kind])
+        path = rng.choice(kinds[base, side][kind])
         text = spoilt(before, path, how)
         resealed = kind != "digest" and rng.random() < 0.8
         rewrite(work / side / "manifest.json", sealed(text) if resealed else text)
         allowed = _allowed(side, kind, how, before, text)
-        return Attempt(f"{side}: {'.'.join(map(str, path))} {how}", allowed, ("diff", "run", "--golden", "golden"))
+        left_out = () if base == bases.small else LESS
+        said = f"{side}: {'.'.join(map(str, path))} {how}" + (" (sketches)" if left_out else "")
+        return Attempt(said, allowed, ("diff", "run", "--golden", "golden", *left_out))
 
     return Attack("fields", len(fields) * len(MUTATIONS), prepare, 500)
 
@@ -185,7 +196,7 @@ def _allowed(side: str, kind: str, how: str, before: dict, text: str) -> frozens
         return UNREADABLE if side == "golden" else SAME_OR_UNREADABLE  # a golden of no source judges nobody
     if _same(before, after):
         return SAME_OR_UNREADABLE
-    if kind in ("stages", "tensors") and how == "twisted":
+    if kind in ("stages", "tensors", "case.kept") and how == "twisted":
         return SAME_OR_UNREADABLE  # lists without an order
     if LABELS.fullmatch(kind):
         return SAME_OR_UNREADABLE

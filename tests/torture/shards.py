@@ -9,6 +9,7 @@ from random import Random
 
 from tests.torture.attempts import SAME_OR_UNREADABLE, UNREADABLE, Attack, Attempt
 from tests.torture.bases import Bases, lay_out, manifest, rewrite
+from tests.torture.fields import LESS
 
 ITEM = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
 Spoil = Callable[[bytearray, Random], bytes]
@@ -152,19 +153,25 @@ SPOILS: dict[str, Spoil] = {
 
 def attack(bases: Bases) -> Attack:
     """Every spoil on every shard of both sides, 20 times over; then at random."""
-    shards = sorted(path.relative_to(bases.small) for path in bases.small.rglob("*.safetensors"))
+    sides = (bases.small, ()), (bases.less, LESS)
+    shards = [
+        (base, left_out, path.relative_to(base))
+        for base, left_out in sides
+        for path in sorted(base.rglob("*.safetensors"))
+    ]
 
     def prepare(number: int, rng: Random, folder: Path) -> Attempt:
         how = list(SPOILS)[number % len(SPOILS)]
-        shard = shards[number // len(SPOILS) % len(shards)]
-        work = lay_out(bases.small, folder)
+        base, left_out, shard = shards[number // len(SPOILS) % len(shards)]
+        work = lay_out(base, folder)
         before = (work / shard).read_bytes()
         after = SPOILS[how](bytearray(before), rng)
         rewrite(work / shard, after)
         listed = {row["key"] for row in manifest(work / shard.parts[0])["tensors"] if row["shard"] == shard.name}
         same = _contents(before, listed) == _contents(after, listed)
         allowed = SAME_OR_UNREADABLE if same else UNREADABLE
-        return Attempt(f"{shard}: {how}", allowed, ("diff", "run", "--golden", "golden"))
+        said = f"{shard}: {how}" + (" (sketches)" if left_out else "")
+        return Attempt(said, allowed, ("diff", "run", "--golden", "golden", *left_out))
 
     return Attack("shards", len(SPOILS) * len(shards) * 20, prepare, 240)
 
