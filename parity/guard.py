@@ -41,6 +41,9 @@ INSTRUMENT = Path(__file__).parent
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 T = TypeVar("T")
 
+ROUND = VERBS[1:]
+"""The verbs of a round; a prefill may be refused, as a prompt that does not fit."""
+
 LONGEST = 400
 """Characters of an exception's message that are told."""
 
@@ -48,7 +51,8 @@ LONGEST = 400
 def call_guarded(device: str, call: str, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """Call a device's code.
 
-    Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too.
+    Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too; but in
+    the verbs of a round a device that calls its use wrong has failed: parity calls them rightly.
     `sys.stdout`, `sys.stderr`, `sys.exit` and the working directory are afterwards what they were; nothing is gone from
     `sys.path`.
 
@@ -61,6 +65,8 @@ def call_guarded(device: str, call: str, function: Callable[..., T], *arguments:
     try:
         return function(*arguments, **options)
     except BaseException as error:
+        if isinstance(error, UsageError) and call.removesuffix("_batch") in ROUND and _by_device(error):
+            raise DeviceFailed(device, call, f"UsageError: {error_text(error)}", raised_at(error), True) from error
         if isinstance(error, KeyboardInterrupt) or is_own(error):
             raise
         raise as_parity_error(device, call, error) from error
@@ -138,6 +144,12 @@ def raised_at(error: BaseException) -> str:
 def is_own(error: BaseException) -> bool:
     """Whether an exception's class is the instrument's: references and devices below it have classes of their own."""
     return package(type(error).__module__) == "parity"
+
+
+def _by_device(error: BaseException) -> bool:
+    """Whether the code that raised it is none of the instrument's, such as a tap's."""
+    *_, (file, _) = _frames(error.__traceback__)
+    return not _ours(Path(file))
 
 
 def _ours(file: Path) -> bool:

@@ -19,6 +19,8 @@ from parity.compare.report import (
     Report,
     StageResult,
 )
+from parity.compare.places import SCORED
+from parity.compare.scores import scores_of
 from parity.policy import STATISTICS
 from parity.reports.console import STYLE, say
 
@@ -92,6 +94,9 @@ def _whose(report: Report, stage: StageResult | None) -> str:
     """Whether the stage's inputs are right, and how many stages inherit its error."""
     marks = stage.marks if stage else ()
     own = "its own: nothing that it is computed from is beyond its bounds" if "own" in marks else ""
+    if stage is not None and SCORED in marks:
+        scores = scores_of(stage.stage)
+        own = f"that of {scores}: the choice is the best of it, and it is within its bounds but for some columns"
     own = own or "the device's"
     own += (
         ", and continues behind it"

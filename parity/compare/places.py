@@ -13,6 +13,7 @@ from parity.compare.passes import ChainPasses
 from parity.compare.relations import Facts, relation
 from parity.compare.report import DISPUTED, FAIL, NOT_JUDGED, WARN, Place, StageResult
 from parity.compare.rows import StageRows
+from parity.compare.scores import scores_of
 from parity.golden.manifest import Manifest
 from parity.golden.views import DumpView, TrustedGolden
 from parity.policy import Row
@@ -80,16 +81,22 @@ DISGUISED = "over-precise"
 """The mark of such a stage."""
 
 
+SCORED = "scores"
+"""The mark of a choice that is the best of wrong scores, which are within their bounds as a whole."""
+
+
 Results = Mapping[str, StageResult]
 """Results by stage."""
 
 
 def mark(results: Sequence[StageResult], golden: DumpView, mode: str) -> list[StageResult]:
-    """Mark every stage beyond its bounds as `own` or `inherited`, `step` or `spike`, and over-precise ones.
+    """Mark every stage beyond its bounds as `own`, `inherited` or of its `scores`, `step` or `spike`, and over-precise
+    ones.
 
     A step persists in a stage that is computed from this one, a spike does not. What is inherited and more than
     its inputs' excess is `grown` too: only a local comparison can tell whether it adds an error of its own. A
-    choice made from scores beyond their bounds is theirs, unless it contradicts them. In a local comparison nothing is
+    choice made from scores beyond their bounds is theirs, unless it contradicts them; where they are within their bounds
+    it is of its `scores` still, in which a column is off that no bound sees. In a local comparison nothing is
     inherited. In a chain of passes all that an earlier pass shows is an input of the later ones, and nothing that first
     shows in a later one is.
     """
@@ -189,6 +196,8 @@ def _marks(
         return ("inherited",)
     if inherited > 1.0 or unseen:
         return ("inherited", "grown")
+    if result.choices and any(source.stage == scores_of(result.stage) for source in sources):
+        return (SCORED, _lasting(result, by_name, consumers))
     return ("own", _lasting(result, by_name, consumers))
 
 

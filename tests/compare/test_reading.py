@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from parity.compare import compare
+from parity.compare.places import mark
+from parity.compare.report import StageResult
 from parity.drive import RunRequest, run_device
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
@@ -56,6 +59,21 @@ def test_a_choice_made_from_wrong_scores_is_theirs(marks):
 def test_a_choice_that_is_wrong_by_itself_is_its_own(marks):
     found = marks("parity.device.faults:ffn_topk_lowest")
     assert found["target.layers.0.experts"][0] == "own" and found["target.layers.0.router_logits"] == ()
+
+
+def test_a_choice_that_is_the_best_of_scores_within_their_bounds_is_theirs(small_golden):
+    """One column is off by less than a row's bound, and wins."""
+
+    def result(name, verdict="pass", **more):
+        return StageResult(name, name, None, "noise", verdict, "", 4, **more)
+
+    wrong = result("drafter.draft_tokens", "fail", choices={"same": 3, "bug": 1})
+    right, golden = result("drafter.logits"), trusted(small_golden)
+    assert mark([right, wrong], golden, "chained")[1].marks == ("scores", "spike")
+    assert mark([wrong], golden, "chained")[0].marks[0] == "own"  # nobody shows the scores
+    against = replace(wrong, against_scores=1)
+    assert mark([right, against], golden, "chained")[1].marks[0] == "own"
+    assert mark([right, wrong], golden, "local")[1].marks == ("own",)
 
 
 def test_an_error_that_passes_unseen_and_shows_again_accuses_nobody(marks):

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.errors import DeviceFailed
+from parity.errors import DeviceFailed, UsageError
 from parity.guard import call_guarded, guard, watch_threads
+from parity.policy import read_policy
 
 
 class Handing:
@@ -87,3 +88,29 @@ def test_an_exception_of_a_device_or_reference_is_not_the_instruments(room):
 
     with pytest.raises(DeviceFailed, match="no rows"):
         call_guarded("bundled", "verify", verify)
+
+
+def raises(error):
+    raise error
+
+
+def refused_by_a_tap(_tap):
+    read_policy(Path("/none.toml"), "bfloat16")  # code of parity that a device's verb runs, as its tap is
+
+
+@pytest.mark.parametrize("verb", ["draft", "verify_batch", "commit"])
+def test_a_device_that_blames_its_use_in_a_round_has_failed(verb):
+    with pytest.raises(DeviceFailed, match=f"device blames failed in {verb}: UsageError: the sequence has ended") as found:
+        call_guarded("blames", verb, raises, UsageError("the sequence has ended"))
+    assert found.value.refuses and found.value.exit_code == 3
+
+
+@pytest.mark.parametrize("call", ["its factory", "describe", "prefill"])
+def test_a_device_may_refuse_what_it_is_asked_for(call):
+    with pytest.raises(UsageError, match="too long"):
+        call_guarded("refuses", call, raises, UsageError("the prompt is too long"))
+
+
+def test_what_a_tap_refuses_in_a_round_stays_as_it_is():
+    with pytest.raises(UsageError):
+        call_guarded("taps", "draft", refused_by_a_tap, None)
