@@ -30,9 +30,6 @@ LANES = 3
 ROUNDS = 3
 """A draft, and behind it two that find its rows in the caches, rejected ones and accepted ones."""
 
-BUDGET = 4
-"""Tokens of the sequence that ends first, in one or two rounds; each next one has two more."""
-
 Seats = tuple[Seated, Seated]
 """A sequence in two seatings."""
 
@@ -83,7 +80,7 @@ class BatchChecks:
 
     Args:
         device, single: with lanes; and what runs a sequence alone.
-        prompts: all of the golden's, the shortest first.
+        prompts: all of the golden's, the shortest first; some sit in two lanes where there are fewer of them.
     """
 
     def __init__(self, context: GateContext, device: Device, single: Device, prompts: Sequence[int]) -> None:
@@ -92,7 +89,7 @@ class BatchChecks:
         self.ends, self.device = bool(says.eos), device
         self.within = _bound(context, says.precision)
         self.seating, self.single = Prompts(context.golden, device), Prompts(context.golden, single)
-        self.prompts, self.longest = prompts[: says.lanes], prompts[-1]
+        self.prompts, self.longest = [prompts[lane % len(prompts)] for lane in self.lanes], prompts[-1]
         self.stays = [Stay(prompt, ROUNDS) for prompt in self.prompts]
 
     def all(self) -> Iterator[Check]:
@@ -106,10 +103,7 @@ class BatchChecks:
         by_itself = [self.single.alone(stay) for stay in self.stays]
         yield self.compared("beside nobody", first, by_itself)
         yield self.waiting()
-        budgets = [BUDGET + 2 * place for place in range(len(self.stays))]
-        ending = [Stay(stay.prompt, self.seating.ending(stay.prompt, budget), budget)
-                  for stay, budget in zip(self.stays, budgets, strict=True)]  # fmt: skip
-        yield self.beside_others("budgets of their own", ending)
+        yield self.ending()
         if self.ends:
             yield self.beside_others("an end token of one", self._ending())
         some = [replace(stay, drafts=max(self.k - place, 0)) for place, stay in enumerate(self.stays)]
@@ -125,6 +119,14 @@ class BatchChecks:
         alone = [self.single.alone(stay) for stay in stays]
         now = [self.seating.seat(stays, lanes) for lanes in (self.lanes, self.lanes[::-1])]
         return self.compared("a lane that waits", alone * 2, [seat for seats in now for seat in seats])
+
+    def ending(self) -> Check:
+        """Budgets that are spent in one round after the other, each lane's first in turn."""
+        stays = [self.seating.spent(prompt, place + 1) for place, prompt in enumerate(self.prompts)]
+        turns = [self.lanes[first:] + self.lanes[:first] for first in self.lanes]
+        now = [self.seating.seat(stays, lanes) for lanes in turns]
+        alone = [self.single.alone(stay) for stay in stays]
+        return self.compared("budgets of their own", alone * len(turns), [seat for seats in now for seat in seats])
 
     def _joining(self) -> list[Stay]:
         """Shorter prompts in all lanes; the longest joins where the first one ends, then each once more."""

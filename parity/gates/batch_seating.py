@@ -84,10 +84,10 @@ class Prompts:
             pass
         return [Seated(stay.prompt, where[number], made[number][0].tensors) for number, stay in enumerate(stays)]
 
-    def ending(self, prompt: int, budget: int) -> int:
-        """The round in which a smaller budget is spent."""
-        lengths = self.golden.manifest.case.prompts[prompt].generated.acceptance_length
-        return int(np.searchsorted(1 + np.cumsum(lengths), budget)) + 1
+    def spent(self, prompt: int, rounds: int) -> Stay:
+        """A stay whose budget is spent in this round, in the midst of what it accepts where that is several."""
+        lengths = self.golden.manifest.case.prompts[prompt].generated.acceptance_length[:rounds]
+        return Stay(prompt, len(lengths), 1 + sum(lengths) - (lengths[-1] > 1))
 
     def _script(self, stay: Stay) -> tuple[ForcingTrace, Script[None]]:
         names, says, case = self.golden.declared, self.device.describe(), self.golden.manifest.case

@@ -55,6 +55,20 @@ class EndsAll(Wrapped):
         return [each[:1] for each in emitted] if ended else emitted
 
 
+class Parting(Wrapped):
+    """Once the last lane's sequence has ended, the first two draft from each other's taps."""
+
+    def draft_batch(self, lanes, *given):
+        first, second, *_, last = self.inside.lanes
+        if not (len(last._text) and last.finished and {0, 1} <= {*lanes}):
+            return self.inside.draft_batch(lanes, *given)
+        first._taps, second._taps = second._taps, first._taps
+        try:
+            return self.inside.draft_batch(lanes, *given)
+        finally:
+            first._taps, second._taps = second._taps, first._taps
+
+
 class ForgetsWaiting(Wrapped):
     """A lane that is not named in a verify pass loses its last row."""
 
