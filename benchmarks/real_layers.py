@@ -1,6 +1,6 @@
 """Whole layers of real width judged alone on a golden: the clean NumPy device, and three faults planted in it.
 
-    python benchmarks/real_layers.py GOLDEN [--layers 0:1] [--fault NAME ...]
+    python benchmarks/real_layers.py GOLDEN [--layers 0:1] [--fault NAME ...] [--precision float32]
 
 The golden is one of `parity dump-golden --reference plain --memory` (benchmarks/real_size.py makes one); the window's
 fault shows where a prompt is longer than the window. Weights stay in their files. One process: the most memory that was
@@ -62,7 +62,7 @@ def sinks_dropped_in_rounds(target: Any) -> None:
 FAULTS: tuple[Callable[[Any], None], ...] = (clean, window_one_wide, scales_past_the_end, sinks_dropped_in_rounds)
 
 
-def judge(golden: Path, layers: str, fault: Callable[[Any], None]) -> None:
+def judge(golden: Path, layers: str, precision: str, fault: Callable[[Any], None]) -> None:
     """Run the layers with this fault in each, and print the verdict."""
     opened, begun = LayeredTarget.open, time.monotonic()
 
@@ -74,7 +74,7 @@ def judge(golden: Path, layers: str, fault: Callable[[Any], None]) -> None:
     try:
         with TemporaryDirectory() as folder:
             true = open_golden(golden)
-            run = run_device(true, DEVICE, "local", out=Path(folder) / "run", layers=layers)
+            run = run_device(true, DEVICE, "local", precision, out=Path(folder) / "run", layers=layers)
             report = compare_dumps(true, run)
     finally:
         LayeredTarget.open = opened  # type: ignore[method-assign]
@@ -88,11 +88,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("golden", type=Path)
     parser.add_argument("--layers", default="0:1")
+    parser.add_argument("--precision", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--fault", action="append", choices=[one.__name__ for one in FAULTS], help="Only these.")
     asked = parser.parse_args()
     for fault in FAULTS:
         if not asked.fault or fault.__name__ in asked.fault:
-            judge(asked.golden, asked.layers, fault)
+            judge(asked.golden, asked.layers, asked.precision, fault)
 
 
 if __name__ == "__main__":
