@@ -126,7 +126,7 @@ def _shaken(tap, stage, value):
     return tap(stage, (value * noise).astype(value.dtype) if stage == "target.layers.1.out" else value)
 
 
-DEFECTS = {kind.__name__: kind for kind in (Wrapped, EndsAll, ForgetsWaiting, Ragged, Grows, HalfDone, Races)}
+DEFECTS = {kind.__name__: kind for kind in (Wrapped, EndsAll, Parting, ForgetsWaiting, Ragged, Grows, HalfDone, Races)}
 
 
 def load(target, drafter, k, precision="bfloat16", defect="", lanes: int = 3):
