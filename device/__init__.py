@@ -57,7 +57,7 @@ def load(
         engine: the machine that runs the kernels, a key of `ENGINES`.
         max_positions: rows of the caches; the smaller of the two max_position_embeddings where None.
         batch: B, copies of the sequence that run together; the first one is shown.
-        tp: TP, tensor-parallel ranks, in this process; see `parity.device.sharding`.
+        tp: TP, tensor-parallel ranks; see `parity.device.sharding`.
         moe: `masked` or `gathered`, the formulation of the experts; see `parity.device.kernels.moe`.
         partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
         kv_cache: the formats of the caches; see `parity.kv_cache`.

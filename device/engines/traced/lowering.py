@@ -27,7 +27,7 @@ OVERRIDES: dict[str, Any] = {"xla_allow_excess_precision": False}
 """Without this XLA drops pairs of conversions: bfloat16 stages would keep float32 inside whole programs."""
 
 KEPT = 512
-"""Compiled programs of a process, the oldest dropped first; a watched and a free run of the tiny pair have 160."""
+"""Compiled programs of a process, the oldest dropped first; a watched and a free run of the tiny pair have 131."""
 _COMPILED: dict[bytes, Any] = {}
 
 
