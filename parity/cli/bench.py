@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from parity.cli.common import Command, json_option, precision_option, progress, write_json
+from parity.cli.common import Amount, Command, json_option, precision_option, progress, write_json
 
 SCENARIOS = ("baseline", "single", "batch", "large-context", "stress")
 MACHINES = ("this", "trainium1", "trainium2")
@@ -152,7 +152,7 @@ _how = _options(
     click.option("--roofline", is_flag=True, help="Measure the machine's peaks, and what they allow a round."),
     click.option(
         "--at-least",
-        type=click.FloatRange(min=0),
+        type=Amount(or_zero=True),
         default=1.0,
         show_default=True,
         metavar="X",

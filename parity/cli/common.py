@@ -73,10 +73,10 @@ precision_option = click.option(
 
 
 class Amount(click.FloatRange):
-    """A number above zero that limits something: neither nan nor infinite, which are numbers to click."""
+    """A number that limits something, above zero unless `or_zero`: neither nan nor infinite, numbers to click."""
 
-    def __init__(self) -> None:
-        super().__init__(0, min_open=True)
+    def __init__(self, or_zero: bool = False) -> None:
+        super().__init__(0, min_open=not or_zero)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """As a range has it, once it is a limit."""

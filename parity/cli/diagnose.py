@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from parity.cli.common import (
+    Amount,
     agree,
     device_option,
     foretell,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 @partial_option
 @click.option(
     "--limit",
-    type=click.FloatRange(min=0),
+    type=Amount(or_zero=True),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

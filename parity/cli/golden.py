@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from parity.cli.common import json_option, progress, smaller_option, stage_option, write_json
+from parity.cli.common import Amount, json_option, progress, smaller_option, stage_option, write_json
 from parity.schedule import read_k
 
 folder = click.Path(path_type=Path)
@@ -89,7 +89,7 @@ folder = click.Path(path_type=Path)
 )
 @click.option(
     "--memory",
-    type=click.FloatRange(min=0),
+    type=Amount(or_zero=True),
     metavar="GIB",
     help="plain: keep so much of the weights in memory, converted, and the rest in its files (docs/real-size.md); all "
     "of them by default.",

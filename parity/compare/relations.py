@@ -139,7 +139,7 @@ def _numbers(part: dict[str, Any]) -> Iterator[tuple[str, int]]:
     for name, value in part.items():
         if isinstance(value, dict):
             yield from _numbers(value)
-        elif type(value) is int and value > 0 and any(part in name for part in LENGTHS):
+        elif type(value) is int and value > 0 and any(part in name for part in LENGTHS) and not name.startswith("num_"):
             yield name, value
 
 

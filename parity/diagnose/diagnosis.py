@@ -145,7 +145,9 @@ class _CauseSearch:
             self._run()
         except TimeIsUp:
             clock = self.trials.clock
-            what = "what fails beside the named causes was not looked at" if self.causes else "no hypothesis was tried"
+            what = "what fails beside the named causes was not looked at"
+            if not self.causes:
+                what = "no hypothesis was tried to its end" if self.trials.count else "no hypothesis was tried"
             clock.untried = clock.untried or [what]
         if self.unexplained is None and self.trials.clock.untried:
             self.unexplained = next(iter(self._failing()), None)

@@ -155,3 +155,9 @@ def test_a_policy_with_a_row_for_nothing(parity, small_golden, tmp_path):
     policy.write_text('name = "odd"\n' + row % "nothing.*" + row % "*")
     found = parity("diff", "--golden", small_golden.folder, "--policy", policy)
     assert found.code == 2 and "nothing.*" in found.err
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_a_limit_that_limits_nothing(value, refused):
+    refused("dump-golden", "--reference", "plain", "--memory", value, words=("--memory",))
+    refused("diagnose", "--limit", value, words=("--limit",))

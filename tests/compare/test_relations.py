@@ -144,3 +144,8 @@ def test_rows_that_tell_nothing_leave_the_condition_simple():
     judged = SEEN.position >= 32
     assert relation(tile & judged, np.ones_like(tile), SEEN) != "every 16th position, from 0 on"
     assert next(separating(tile & judged, judged, SEEN))[0].says == "every 16th position, from 0 on"
+
+
+def test_how_many_drafts_a_pass_may_have_is_no_length_of_a_sequence():
+    said = {"num_parallel_positions": 8, "sliding_window": 32, "rope": {"original_max_position_embeddings": 64}}
+    assert dict(_numbers(said)) == {"sliding_window": 32, "original_max_position_embeddings": 64}
