@@ -44,7 +44,7 @@ def read_prompts(path: Path, checkpoint: Path, vocab_size: int) -> list[tuple[st
 def _text(path: Path) -> str:
     try:
         if not path.is_file():
-            raise OSError("no regular file")
+            raise OSError("no regular file" if path.exists() else "there is no such file")
         if path.stat().st_size > BYTES:
             raise OSError(f"more than {BYTES // 2**20} MiB")
         return path.read_text()

@@ -458,4 +458,4 @@ def _mistake(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(str(part) for part in first["loc"])
     older = f"; {OLDER}" if field == "schema_version" else ""
-    return f"{field}: {first['msg']}{older}"
+    return f"{field}: {first['msg']}{older}".removeprefix(": ")
