@@ -288,7 +288,10 @@ class PartlyShown:
         return ids
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["inside"], name)
+        found = getattr(self.__dict__["inside"], name)
+        if name == "show_caches":  # `Inspectable`, where the device is
+            return lambda tap: found(PartTap(tap, self._view, 1))
+        return found
 
 
 class PartlyShownContinuing(PartlyShown):

@@ -176,12 +176,16 @@ def _tokens(seen: SideBySide, precision: str) -> Check:
     return Check(name, INCONCLUSIVE if unlike else FAIL, "; ".join([what, *unlike]), figures, place)
 
 
+def _nothing(seen: SideBySide) -> str:
+    return "the device shows no caches" if seen.tokens is None else "no prompt gave the same rounds"
+
+
 def _caches(seen: SideBySide, precision: str) -> Check:
     name = f"the same caches, {precision}"
     if seen.caches is not None:
         place, what = seen.caches
         return Check(name, FAIL, what, {"tensors": seen.tensors}, place)
     if not seen.tensors:
-        return Check(name, NOT_JUDGED, "; ".join(dict.fromkeys(seen.unseen)) or "no prompt gave the same rounds")
+        return Check(name, NOT_JUDGED, "; ".join(dict.fromkeys(seen.unseen)) or _nothing(seen))
     line = f"{seen.tensors} tensors, {seen.rows} rows behind the last round: bit for bit"
     return Check(name, PASS, line, {"tensors": seen.tensors, "rows": seen.rows}, exact=precision == "float32")

@@ -59,6 +59,12 @@ def test_a_device_that_does_not_show_its_caches_is_judged_by_its_rounds(gate_che
     assert checks[CACHES].verdict == "not judged" and "Inspectable" in checks[CACHES].evidence
 
 
+def test_caches_that_a_view_hides_are_not_looked_at(judged):
+    hidden = judged("numpy,show=layer-outputs")[CACHES]
+    assert hidden.verdict == "not judged" and "shows no caches" in hidden.evidence
+    assert judged("numpy,show=kv.target.*")[CACHES].figures["tensors"] == 2 * 5, "keys, values and length of two layers"
+
+
 def test_a_loop_that_gives_other_tokens_every_time_says_nothing_of_the_other(gate_checks):
     checks = gate_checks("loops", "tests.gates.test_loops:restless")
     assert checks[ROUNDS].verdict == "inconclusive" and "again" in checks[ROUNDS].evidence
