@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from parity.errors import UsageError
@@ -38,7 +40,9 @@ def test_a_row_of_the_matrix_makes_a_cell_a_bench(tmp_path):
 
 
 @pytest.mark.parametrize(("at_least", "verdict"), [(0.01, "pass"), (50.0, "fail")])
-def test_a_bench_keeps_its_ratio_with_limits(shallow_golden, tmp_path, at_least, verdict):
+def test_a_bench_keeps_its_ratio_with_limits(shallow_golden, tmp_path, monkeypatch, at_least, verdict):
+    """By the processors' clock: what else runs on the machine may stretch eleven short steps to anything."""
+    monkeypatch.setattr("parity.bench.request.perf_counter", process_time)
     model, case = shallow_golden.manifest.model, shallow_golden.manifest.case
     cell = Cell(
         axes=CellAxes(case="chat", device="numpy", family="peagle", k=case.k, tp=1, policy="float32"),
