@@ -61,6 +61,7 @@ def test_a_bench_keeps_its_ratio_with_limits(shallow_golden, tmp_path, monkeypat
     assert result.verdict == verdict, result.findings
     (ratio,) = (metric for metric in result.metrics if metric.stage == "bench")
     assert (ratio.name, ratio.unit, ratio.bound) == ("over_plain", "ratio", at_least)
+    assert result.over_plain == ratio.value
     assert ratio.low < ratio.value < ratio.high
     assert bool(result.reproduce) == (verdict == "fail") and (verdict == "pass" or "parity bench" in result.reproduce)
     assert CellResult.model_validate_json(result.model_dump_json(), strict=True) == result
