@@ -49,7 +49,7 @@ def load(
 
 
 class Served:
-    """`parity.seam.Looping`, `PlainDecoding` and `ComputesElsewhere` over two engines of vLLM: with drafts, and without."""
+    """Two engines of vLLM, with drafts and without: `parity.seam.Looping`, `PlainDecoding`, `ComputesElsewhere`."""
 
     def __init__(
         self, pair: tuple[Path, Path], k: int, precision: str, positions: int | None, eager: bool, python: Path
