@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
+import parity.cli  # noqa: F401
 from parity.bench.decoding import ByVerbs, plain
+from parity.bench.request import SCENARIOS
 from parity.bench.roofline import MACHINES, Peaks, plan_rounds, planned
 from parity.errors import NotOffered, UsageError
 from parity.factories import Factory, work_of
 from parity.isolation import IsolatedFactory, ProcessLimits
+from parity.limits import DRAFTS
 from parity.seam import UNWATCHED, PlainDecoding, Unwatched, Work
 from tests.shallow import cut_pair
 
@@ -163,6 +167,11 @@ def test_a_plan_needs_no_weights(parity, tmp_path):
 def test_bad_input_is_one_sentence(parity, arguments, said):
     ended = parity("bench", *arguments)
     assert ended.code == 2 and said in ended.err and len(ended.err.strip().splitlines()) == 1, ended
+
+
+def test_the_commands_choices_are_the_librarys():
+    cli = sys.modules["parity.cli.bench"]  # the package has the command by that name
+    assert tuple(SCENARIOS) == cli.SCENARIOS and ("this", *MACHINES) == cli.MACHINES and cli.MOST == DRAFTS
 
 
 def test_a_file_that_is_no_bench_is_refused(parity, tmp_path):
