@@ -103,7 +103,7 @@ def _acceptance(result: CellResult) -> str:
 
 
 def _speed(result: CellResult) -> str:
-    return f"{result.speed.over_plain:.2f}" if result.speed else ""
+    return "" if result.over_plain is None else f"{result.over_plain:.2f}"
 
 
 def last_line(folder: NightFolder, results: Sequence[CellResult], verdict: str) -> Text:

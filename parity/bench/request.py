@@ -13,8 +13,10 @@ from parity.bench.records import ClockName
 from parity.bench.workload import SHORT, Workload, positions_of
 from parity.errors import UsageError
 from parity.factories import Factory
+from parity.guard import unguarded
 from parity.limits import DRAFTS
 from parity.progress import Progress, quiet
+from parity.seam import ComputesElsewhere
 
 REFERENCE = "parity.references.seam:load"
 """The PyTorch loop as a device."""
@@ -88,8 +90,8 @@ class BenchRequest:
         peer: one of `PEERS` runs beside the devices.
         at_least: what speculation has to be over plain decoding at the best K; 0 asks nothing.
         roofline: the machine's peaks are measured and compared with the work of a round.
-        clock: `wall`, or `processor`: seconds that this process computed, of devices that wait for nothing and have no
-            other process.
+        clock: `wall`, or `processor`: seconds that were computed, of devices that wait for nothing; those of another
+            process where a device says them (`parity.seam.ComputesElsewhere`).
         ticks: instead of that clock, for tests.
         build: makes a factory, for tests.
     """
@@ -129,8 +131,6 @@ class BenchRequest:
             raise UsageError(
                 "a bench takes one repeat and a budget of 2 tokens at least: the first token is the prefill's"
             )
-        if self.clock == "processor" and self.peer:
-            raise UsageError("--clock processor sees this process alone: a peer has one of its own")
         if self.peer and self.peer not in PEERS:
             raise UsageError(f"--peer {self.peer}: there is {', '.join(PEERS)}")
         if not self.workloads or not all(workload.prompts for workload in self.workloads):
@@ -140,6 +140,13 @@ class BenchRequest:
     def now(self) -> Clock:
         """What seconds are read from."""
         return self.ticks or {"wall": perf_counter, "processor": process_time}[self.clock]
+
+    def clock_of(self, device: Any) -> Clock:
+        """What a device's seconds are read from."""
+        clock, inside = self.now, unguarded(device)
+        if self.ticks is None and self.clock == "processor" and isinstance(inside, ComputesElsewhere):
+            return lambda: clock() + inside.processor_time()
+        return clock
 
     def ks_of(self, name: str) -> tuple[int, ...]:
         """Every K of a contender."""

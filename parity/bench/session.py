@@ -232,7 +232,7 @@ class Session:
             return Cell(axes, error=device)
         make = {"plain": plain, "speculative": speculative, "controlled": controlled}[decoding]
         try:
-            return Cell(axes, make(device, self.request.now), device.describe().eos)
+            return Cell(axes, make(device, self.request.clock_of(device)), device.describe().eos)
         except Inconclusive as error:
             return Cell(axes, error=str(error))
 

@@ -146,7 +146,7 @@ _how = _options(
         type=click.Choice(["wall", "processor"]),
         default="wall",
         show_default=True,
-        help="processor: seconds that this process computed, on a busy machine; of devices that wait for nothing.",
+        help="processor: seconds that were computed, on a busy machine; of devices that wait for nothing.",
     ),
     click.option("--memory", is_flag=True, help="Measure peak memory, in a process of its own for each device and K."),
     click.option("--roofline", is_flag=True, help="Measure the machine's peaks, and what they allow a round."),

@@ -232,6 +232,12 @@ class CellResult(NightRecord):
     versions: dict[str, str] = {}
 
     @property
+    def over_plain(self) -> float | None:
+        """Speculation over plain decoding: of a bench, or of the speed figures; None where nobody asked."""
+        timed = (metric.value for metric in self.metrics if (metric.stage, metric.name) == ("bench", "over_plain"))
+        return next(timed, self.speed.over_plain if self.speed else None)
+
+    @property
     def title(self) -> str:
         """The cell's name, and which time it was measured again."""
         return f"{self.cell.name}, measured again ({self.repeat})" if self.repeat else self.cell.name

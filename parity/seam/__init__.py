@@ -22,6 +22,7 @@ from parity.seam.functions import Rotary as Rotary
 from parity.seam.functions import Work as Work
 from parity.seam.functions import Works as Works
 from parity.seam.hosting import Batched as Batched
+from parity.seam.hosting import ComputesElsewhere as ComputesElsewhere
 from parity.seam.hosting import Continuing as Continuing
 from parity.seam.hosting import Inspectable as Inspectable
 from parity.seam.hosting import Looping as Looping

@@ -67,6 +67,15 @@ class PlainDecoding(Protocol):
 
 
 @runtime_checkable
+class ComputesElsewhere(Protocol):
+    """A device that computes in processes of its own, which this one's clock of processors does not see."""
+
+    def processor_time(self) -> float:
+        """Seconds that those have computed so far, all threads together."""
+        ...
+
+
+@runtime_checkable
 class Continuing(Protocol):
     """A device whose prefill can continue from its caches: prefix hits, what is resumed after a stop or an abort."""
 

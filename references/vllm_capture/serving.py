@@ -10,6 +10,7 @@ import os
 import subprocess
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -48,7 +49,7 @@ def load(
 
 
 class Served:
-    """`parity.seam.Looping` and `PlainDecoding` over two engines of vLLM: one that speculates, one that does not."""
+    """Two engines of vLLM, with drafts and without: `parity.seam.Looping`, `PlainDecoding`, `ComputesElsewhere`."""
 
     def __init__(
         self, pair: tuple[Path, Path], k: int, precision: str, positions: int | None, eager: bool, python: Path
@@ -90,6 +91,10 @@ class Served:
         """See `parity.seam.PlainDecoding`."""
         rounds = self._engine(0).ask(prompt_ids, max_new_tokens)
         return [token for fresh in rounds for token in fresh]
+
+    def processor_time(self) -> float:
+        """See `parity.seam.ComputesElsewhere`: of all engines, as Linux tells it."""
+        return sum(engine.processor_time() for engine in self.engines.values())
 
     def _engine(self, k: int) -> Engine:
         if k not in self.engines:
@@ -145,6 +150,13 @@ class Engine:
             raise self._ended() from None
         while fresh := self._line():
             yield fresh
+
+    def processor_time(self) -> float:
+        """Seconds that its threads have computed; 0 where the system does not tell."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        with suppress(OSError, ValueError, IndexError):
+            return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+        return 0.0
 
     def _line(self) -> list[int]:
         line = self._pipe(self.process.stdout).readline()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
+import parity.cli  # noqa: F401
 from parity.bench.decoding import ByVerbs, plain
+from parity.bench.request import SCENARIOS
 from parity.bench.roofline import MACHINES, Peaks, plan_rounds, planned
 from parity.errors import NotOffered, UsageError
 from parity.factories import Factory, work_of
 from parity.isolation import IsolatedFactory, ProcessLimits
+from parity.limits import DRAFTS
 from parity.seam import UNWATCHED, PlainDecoding, Unwatched, Work
 from tests.shallow import cut_pair
 
@@ -104,7 +108,8 @@ def test_a_bench_of_the_numpy_engine(parity, pair, tmp_path):
     prompts.write_text(json.dumps({"id": "one", "ids": PROMPT}) + "\n")
     sides = ("--target", pair[0], "--drafter", pair[1], "--prompts", prompts, "--precision", "float32")
     out = {name: tmp_path / f"made.{name}" for name in ("json", "svg", "md")}
-    asked = ("-k", "1,2", "--repeats", 2, "--max-new-tokens", 8, "--at-least", 0, "--controller", "--roofline")
+    how = ("--repeats", 2, "--max-new-tokens", 24, "--at-least", 0, "--clock", "processor")
+    asked = ("-k", "1,2", *how, "--controller", "--roofline")
     made = ("--json", out["json"], "--plot", out["svg"], "--markdown", out["md"])
     ended = parity("bench", *sides, *asked, *made)
     assert ended.code == 0, ended.out + ended.err
@@ -128,11 +133,14 @@ def test_a_context_longer_than_the_model_is_raised_and_prefilled_in_chunks(parit
     prompts.write_text(json.dumps({"id": "one", "ids": PROMPT}) + "\n")
     sides = ("--target", pair[0], "--drafter", pair[1], "--prompts", prompts)
     asked = ("--context", 600, "--repeats", 1, "--warm-ups", 0, "--max-new-tokens", 3, "-k", 2, "--at-least", 0)
-    ended = parity("bench", *sides, *asked, "--json", tmp_path / "long.json")
+    # Of several lanes, so that plain decoding goes by verbs: a prefill of 600 rows is no little to subtract.
+    ended = parity("bench", *sides, *asked, "--device", "numpy,lanes=2", "--memory", "--json", tmp_path / "long.json")
     assert ended.code == 0, ended.out + ended.err
     assert "checkpoint: target: max_position_embeddings 512 raised to 605" in ended.out
-    (axes, *_) = (cell["axes"] for cell in json.loads((tmp_path / "long.json").read_text())["cells"])
-    assert axes["context"] == "600"
+    plain_cell, speculative = json.loads((tmp_path / "long.json").read_text())["cells"]
+    assert plain_cell["axes"]["context"] == "600"
+    most, before = speculative["memory"]
+    assert most > before > 20 * 2**20 and plain_cell["memory"] is None
 
 
 def test_a_plan_needs_no_weights(parity, tmp_path):
@@ -161,6 +169,11 @@ def test_bad_input_is_one_sentence(parity, arguments, said):
     assert ended.code == 2 and said in ended.err and len(ended.err.strip().splitlines()) == 1, ended
 
 
+def test_the_commands_choices_are_the_librarys():
+    cli = sys.modules["parity.cli.bench"]  # the package has the command by that name
+    assert tuple(SCENARIOS) == cli.SCENARIOS and ("this", *MACHINES) == cli.MACHINES and cli.MOST == DRAFTS
+
+
 def test_a_file_that_is_no_bench_is_refused(parity, tmp_path):
     (tmp_path / "other.json").write_text("{}")
     ended = parity("bench", "compare", tmp_path / "other.json", tmp_path / "other.json")
@@ -171,5 +184,5 @@ def test_the_clock_of_processors_is_said(parity, pair, tmp_path):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"id": "one", "ids": PROMPT}) + "\n")
     sides = ("--target", pair[0], "--drafter", pair[1], "--prompts", prompts)
-    ended = parity("bench", *sides, "--clock", "processor", "--scenario", "baseline", "--max-new-tokens", 8)
+    ended = parity("bench", *sides, "--clock", "processor", "--scenario", "baseline", "--max-new-tokens", 24)
     assert ended.code == 0 and "processor time" in ended.out

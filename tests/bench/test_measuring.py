@@ -136,6 +136,20 @@ def test_what_is_too_short_for_the_clock_is_missing_evidence(tiny):
     assert report.exit_code == 3 and "too short for the clock" in report.findings[0]
 
 
+def test_what_is_computed_elsewhere_counts_on_the_processors_clock(tiny):
+    class Elsewhere(FakePlain):
+        computed = 0.0
+
+        def processor_time(self):
+            return self.computed
+
+    device, request_ = Elsewhere(Ticks()), request(tiny, None, None, clock="processor")
+    clock = request_.clock_of(device)
+    before = clock()
+    device.computed = 7.0
+    assert 7.0 <= clock() - before < 7.5 and request_.clock_of(Fake(Ticks())) is request_.now
+
+
 class Lossy(Fake):
     """Its second round emits another token than plain decoding does."""
 

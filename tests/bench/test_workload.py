@@ -86,7 +86,6 @@ def test_room_is_made_in_a_copy_of_the_config_and_said(tiny, tmp_path):
         {"repeats": 0},
         {"max_new_tokens": 1},
         {"peer": "sglang"},
-        {"peer": "vllm", "clock": "processor"},
         {"workloads": ()},
     ],
     ids=str,
