@@ -11,10 +11,15 @@ from safetensors import safe_open
 
 from parity.contract.sizes import PairSizes, read_pair
 from parity.errors import UsageError
+from parity.golden.keeping import Keeping
+from parity.golden.smaller import Smaller
 from parity.stages import PREFILL, ROUND, Named, declared, select
 
 FLOAT_BYTES, EXACT_BYTES = 4 + 2 + 2, 3 * 8
 """Of a number: in float32 and in both bfloat16 floors; of an id, int64, in all three."""
+
+KEPT_BYTES = 4
+"""Of a number of a sketch, or of best logits."""
 
 ROW_BYTES = 400
 """Of a tensor in the manifest and in its shard's header, at the most."""
@@ -60,18 +65,31 @@ class GoldenPlan:
 
 
 def golden_plan(
-    pair: tuple[Path, Path], family: str, lengths: Sequence[int], k: int, budget: int, globs: Sequence[str] = ()
+    pair: tuple[Path, Path],
+    family: str,
+    lengths: Sequence[int],
+    k: int,
+    budget: int,
+    globs: Sequence[str] = (),
+    smaller: Smaller | None = None,
 ) -> GoldenPlan:
     """The plan of a golden over prompts of these lengths.
 
+    Args:
+        smaller: what is kept of its tensors; all of them where None.
+
     Raises:
-        UsageError: a config or a weights' file cannot be read, or a glob matches no stage.
+        UsageError: a config or a weights' file cannot be read, a glob matches no stage, or what is kept cannot be.
     """
     sizes = read_pair(*pair)
     names = declared(sizes.layers, sizes.drafter_layers, family)
     stages = [names[name] for name in select(globs, names)]
+    asked = smaller or Smaller()
+    keeping = Keeping(asked.kept(), asked.positions, names)
     most, fewest = max(budget - 1, 0), -(-max(budget - 1, 0) // (k + 1))
-    written = [sum(_bytes(sizes, stages, length, k, rounds) for length in lengths) for rounds in (fewest, most)]
+    written = [
+        sum(_bytes(sizes, stages, length, k, rounds, keeping) for length in lengths) for rounds in (fewest, most)
+    ]
     parameters = [number for folder in pair for number in _parameters(folder)]
     return GoldenPlan(
         geometry=_geometry(sizes),
@@ -104,16 +122,22 @@ def _geometry(sizes: PairSizes) -> dict[str, int]:
     return {name: number for name, number in known.items() if number}
 
 
-def _bytes(sizes: PairSizes, stages: Sequence[Named], length: int, k: int, rounds: int) -> int:
+def _bytes(sizes: PairSizes, stages: Sequence[Named], length: int, k: int, rounds: int, keeping: Keeping) -> int:
     """At the most, of a prompt of so many rows and rounds."""
     total = 0
     for named in stages:
         axes, when = named.stage.axes, named.stage.when
-        width = prod(size or 1 for size in sizes.shape(named)[1:])
+        shape = (1, *(size or 1 for size in sizes.shape(named)[1:]))
+        number = EXACT_BYTES if named.stage.exact else FLOAT_BYTES
+        if form := keeping.form(named.name, shape):
+            width, number = form.columns(False) + 2 * form.columns(True), KEPT_BYTES
+        else:
+            width = prod(shape)
         each = {"W": 2 * k + 1, "K": k, "1": 1}.get(axes[0], k + 1)
-        rows = (length if axes[0] != "1" else 1) * (PREFILL in when) + each * rounds * (ROUND in when)
+        first = length if named.stage.exact else keeping.count(length)
+        rows = (first if axes[0] != "1" else 1) * (PREFILL in when) + each * rounds * (ROUND in when)
         tensors = (PREFILL in when) + rounds * (ROUND in when)
-        total += rows * width * (EXACT_BYTES if named.stage.exact else FLOAT_BYTES) + 3 * tensors * ROW_BYTES
+        total += rows * width * number + 3 * tensors * ROW_BYTES
     return total
 
 

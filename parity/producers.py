@@ -151,6 +151,7 @@ def plan_golden(
     k: Sequence[int],
     max_new_tokens: int,
     stages: Sequence[str] = (),
+    smaller: Smaller | None = None,
 ) -> GoldenPlan:
     """What `dump_golden` would take; weights' files are opened, and not read.
 
@@ -161,7 +162,7 @@ def plan_golden(
     lines = read_prompts(prompts or tiny("prompts/chat.jsonl"), *pair)
     family = import_module("parity.references.drafting").family(pair[1])
     lengths = [len(ids) for _, ids in lines]
-    return golden_plan(pair, family, lengths, scheduled(k)[0], max_new_tokens, stages)
+    return golden_plan(pair, family, lengths, scheduled(k)[0], max_new_tokens, stages, smaller)
 
 
 def dump_again(golden: DumpView, out: Path, prompts: Path, progress: Progress = quiet) -> Dump:

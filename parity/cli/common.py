@@ -169,6 +169,10 @@ smaller_options = (
 """What a dump keeps of its tensors."""
 
 
+KEPT = ("positions", "logits", "sketch", "sketch_seed")
+"""The parameters that these options give."""
+
+
 def smaller_option(command: Command) -> Command:
     """--positions, --logits, --sketch and --sketch-seed."""
     for option in reversed(smaller_options):

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from parity.cli.common import Amount, json_option, progress, smaller_option, stage_option, write_json
+from parity.cli.common import KEPT, Amount, json_option, progress, smaller_option, stage_option, write_json
 from parity.schedule import read_k
 
 folder = click.Path(path_type=Path)
@@ -123,12 +123,14 @@ def dump_golden(
     **options: Any,
 ) -> None:
     """Dump the references' tensors, stage by stage: the golden a device is compared with."""
+    from parity.golden.smaller import Smaller
     from parity.producers import dump_golden as dump
     from parity.producers import plan_golden
     from parity.reports.dumps import print_dump, print_plan
 
     if planned or options["max_bytes"]:
-        plan = plan_golden(target, drafter, prompts, k, max_new_tokens, stages)
+        asked = Smaller(**{name: options[name] for name in KEPT if options[name] is not None})
+        plan = plan_golden(target, drafter, prompts, k, max_new_tokens, stages, asked)
         print_plan(plan, options["memory"])
         plan.refuse_beyond(options["max_bytes"])
     if planned:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from parity.cli.common import (
+    KEPT,
     device_option,
     foretell,
     golden_option,
@@ -60,7 +61,7 @@ def run(
     from parity.api import run_device
     from parity.reports.dumps import print_dump
 
-    kept = {name: rest.pop(name) for name in ("positions", "logits", "sketch", "sketch_seed")}
+    kept = {name: rest.pop(name) for name in KEPT}
     kept = {name: value for name, value in kept.items() if value is not None}
     opened, held = open_judging(golden, sampled=True, smaller=True), limits(**rest)
     foretell("run", opened, device_name)

@@ -134,7 +134,7 @@ def judge_sketched(
 
     Args:
         excluded: says which rows lack evidence, by their places.
-        without: bounds that are left out where they cannot be judged.
+        without: bounds that are left out where they cannot be judged, or their interval does not settle them.
     """
     seen, rows = Sums.of(tensors), places(golden, named, tensors)
     with np.errstate(invalid="ignore", divide="ignore"):  # rows that are not finite, which are findings
@@ -166,6 +166,8 @@ def _judged(
     verdicts = {
         name: _verdict(ends[name], bound, name != "largest") for name, bound in row.bounds.items() if name in ends
     }
+    unsettled = {name for name, one in verdicts.items() if one == INCONCLUSIVE and name in without}
+    verdicts |= dict.fromkeys(unsettled, BLIND)
     blind = tuple(name for name in row.bounds if verdicts.get(name, BLIND) == BLIND)
     open_ = [name for name in blind if name not in without]
     verdict = join([*(one for one in verdicts.values() if one != BLIND), *([INCONCLUSIVE] if missing or open_ else [])])
@@ -175,9 +177,15 @@ def _judged(
         relative_l2=device.rel_l2,
         floor_l2=pooled_ratio(row_floors(floor.rows.rel_l2, apart)[keep], np.ones(keep.sum()), errors.weight[keep]),
         cosine=device.cosine,
-        x={name: points[name] for name in row.bounds if name in points and name not in blind},
+        x={
+            name: points[name]
+            for name in row.bounds
+            if name in points and name in verdicts and (name in unsettled or name not in blind)
+        },
         bounds={name: (bound.ok, bound.warn) for name, bound in row.bounds.items()},
-        intervals={name: ends[name] for name in row.bounds if name in ends and name not in blind},
+        intervals={
+            name: ends[name] for name in row.bounds if name in ends and (name in unsettled or name not in blind)
+        },
         not_judged=blind,
         **(failing_place(errors, row) if verdict in (FAIL, WARN) else {}),
         note=missing.note if missing else _unsettled(verdict, verdicts, open_),
@@ -356,7 +364,9 @@ def line_fit(table: np.ndarray, width: int, columns: bool) -> LineFit:
     noise = sqrt(max(float(ee.sum()), 0.0) / count)
     left = e - scale * x - width * bias
     slope = (xe - scale * xx - bias * x - mean * left) / max(spread, 1e-6 * count)
-    shared = noise / sqrt(width) if columns else 0.0
+    # What the line does not explain: all that columns can share.
+    rest = ee - 2 * scale * xe - 2 * bias * e + scale**2 * xx + 2 * scale * bias * x + width * bias**2
+    shared = sqrt(max(float(rest.sum()), 0.0) / count / width) if columns else 0.0
     errors = [hypot(clustered(scores, noise), shared) for scores in (slope, left / count - mean * slope)]
     return LineFit(float(scale), float(bias), errors[0], errors[1], noise)
 

@@ -108,6 +108,13 @@ class Keeping:
             best.numbers if best is not None and long else 0,
         )
 
+    def count(self, prompt: int) -> int:
+        """Rows that are kept of a prompt of so many tokens."""
+        if not self.ranges:
+            return prompt
+        index = np.arange(prompt)
+        return int(self._wanted(index, prompt).sum())
+
     def rows(self, row: TensorRow, prompt: int) -> NDArray[np.int64]:
         """Which rows of a stored tensor are kept, counted from 0 in the whole tensor.
 
@@ -122,10 +129,13 @@ class Keeping:
             return index
         if row.place[1] and not named.stage.cache:
             return index
+        return np.asarray(index[self._wanted(index, prompt)])
+
+    def _wanted(self, index: NDArray[np.int64], prompt: int) -> NDArray[np.bool_]:
         wanted = index >= prompt - ALWAYS
         for first, last in self.ranges:
             wanted |= (index >= first) & (index <= last)
-        return np.asarray(index[wanted])
+        return wanted
 
 
 def ranges(positions: str) -> tuple[tuple[int, int], ...]:

@@ -1,4 +1,4 @@
-"""Verdicts by sketches, best logits and some positions: clean pairs pass, defects are found, no pass without evidence."""
+"""Verdicts by sketches, best logits and some positions: clean pairs pass, defects are found, no pass lacks evidence."""
 
 from __future__ import annotations
 
@@ -233,3 +233,15 @@ def test_quantiles_of_chi_square():
     assert quantile(0.005, 4.0) == pytest.approx(0.206989, rel=1e-5)
     assert quantile(0.995, 64.0) == pytest.approx(96.8781, rel=1e-5)
     assert quantile(0.995, 3000.0) == pytest.approx(3203.28, rel=1e-5)
+
+
+def test_an_interval_that_settles_nothing_can_be_left_out_and_one_that_does_cannot(tmp_path):
+    pair = smaller(clean(worlds.SHORT), tmp_path / "clean", Smaller(8))
+    assert compare_dumps(*pair, without=("largest",)).exit_code == 3
+    report = compare_dumps(*pair, without=("largest", "worst_row"))
+    assert report.exit_code == 0
+    assert "worst_row" in stage(report).not_judged
+    wrong = clean(worlds.SHORT)
+    wrong.run[0][0, STAGE][9] = 0
+    report = compare_dumps(*smaller(wrong, tmp_path / "wrong", Smaller(8)), without=("largest", "worst_row"))
+    assert report.exit_code == 1

@@ -51,7 +51,7 @@ class Bases:
             made = self.folder / "less.partial"
             shutil.rmtree(made, ignore_errors=True)
             made.mkdir(parents=True)
-            asked = Smaller(16, logits="top:16")
+            asked = Smaller(32, logits="top:16")
             smaller_golden(Dump(self.small / "golden"), made / "golden", asked)
             smaller_run(Dump(self.small / "run"), made / "run", asked)
             made.rename(folder)
