@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.golden.manifest import Case
 from parity.kv_cache import KVFormats
 from parity.stages import Named
 
@@ -34,8 +33,6 @@ as one whose scale was rounded to bfloat16 as well."""
 
 BITS = {"float32": 23, "bfloat16": 7}
 """Of the mantissa, as stored."""
-
-PARTS = ("k", "v")
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,19 @@ class Grid:
         return far
 
 
-def grids(case: Case, names: Mapping[str, Named], stage: str) -> dict[str, Grid]:
+class KeptCase(Protocol):
+    """What a golden's case says of its caches: see `parity.golden.manifest.Case`."""
+
+    @property
+    def kv_cache(self) -> str:
+        """Their formats."""
+
+    @property
+    def kv_scales(self) -> Mapping[Any, Mapping[Any, tuple[float, ...]]]:
+        """Their scales, by side, part and layer."""
+
+
+def grids(case: KeptCase, names: Mapping[str, Named], stage: str) -> dict[str, Grid]:
     """The grids of a golden's caches under full stage names.
 
     Args:

@@ -10,7 +10,7 @@ import threading
 import traceback
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from parity.nightly.process import Answer, GoldenJob, Job
@@ -59,7 +59,7 @@ def _make(job: GoldenJob, out: Path) -> None:
     from parity.producers import dump_golden
 
     pair, k = (Path(job.target), Path(job.drafter)), job.schedule or job.k
-    kept = {"kv_cache": job.kv_cache} if job.kv_cache else {}
+    kept: dict[str, Any] = {"kv_cache": job.kv_cache} if job.kv_cache else {}
     dump_golden(*pair, Path(job.prompts), k, job.max_new_tokens, out=out, **kept)
 
 
