@@ -120,7 +120,7 @@ class Factory:
         made = call_guarded(self.name, "layered", build)
         if not isinstance(made, Layered):
             raise UsageError(f"--device {self.name}: what its function layered made lacks verbs of parity.seam.Layered")
-        check_description(made.describe(), self.name, precision, self.k, **self.case)
+        check_description(made.describe(), self.name, precision, self.k, lanes=None, **self.case)
         return made
 
     def rotary(self) -> Rotary | None:

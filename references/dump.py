@@ -58,7 +58,9 @@ def dump(request: Request, by: Computed) -> Path:
     if kept_stages and request.sample:
         raise UsageError("--sketch and --logits are of greedy goldens: what tokens are drawn from is needed whole")
     if (kept_stages or request.positions) and request.kv_cache:
-        raise UsageError("--sketch, --logits and --positions are of goldens without --kv-cache: such caches are kept whole")
+        raise UsageError(
+            "--sketch, --logits and --positions are of goldens without --kv-cache: such caches are kept whole"
+        )
     cast = Cast(request, by)
     truth = cast.truth()
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)

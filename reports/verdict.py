@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from parity.compare.places import SCORED
 from parity.compare.report import (
     DISPUTED,
     FAIL,
@@ -19,7 +20,6 @@ from parity.compare.report import (
     Report,
     StageResult,
 )
-from parity.compare.places import SCORED
 from parity.compare.scores import scores_of
 from parity.policy import STATISTICS
 from parity.reports.console import STYLE, say

@@ -43,7 +43,7 @@ def only(fault: Fault, where: str) -> Fault:
     condition = Condition.of(where)
     if fault.lanes > 1 or fault.tp > 1 or fault.partial_kv or fault.kv_cache or fault.loop:
         raise UsageError(
-            f"{fault.id}: a fault of ranks, lanes, partial KV, quantised caches or one loop cannot be held to a condition."
+            f"{fault.id}: a fault of ranks, lanes, pages, fp8 caches or one loop cannot be held to a condition."
         )
 
     def plant(pipeline: Any) -> None:

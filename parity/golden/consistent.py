@@ -103,7 +103,7 @@ def _kept(manifest: Manifest) -> Iterator[str]:
     if (case.kept or case.positions) and case.sampling:
         yield "it samples, and keeps some stages as less than whole: what tokens are drawn from is needed whole"
     if (case.kept or case.positions) and case.kv_cache:
-        yield "its caches are quantised, and it keeps some stages as less than whole: what such caches hold is needed whole"
+        yield "its caches are quantised, and it keeps some stages as less than whole: such caches are needed whole"
     try:
         ranges(case.positions)
     except UsageError as error:

@@ -100,7 +100,9 @@ def refused_by_a_tap(_tap):
 
 @pytest.mark.parametrize("verb", ["draft", "verify_batch", "commit"])
 def test_a_device_that_blames_its_use_in_a_round_has_failed(verb):
-    with pytest.raises(DeviceFailed, match=f"device blames failed in {verb}: UsageError: the sequence has ended") as found:
+    with pytest.raises(
+        DeviceFailed, match=f"device blames failed in {verb}: UsageError: the sequence has ended"
+    ) as found:
         call_guarded("blames", verb, raises, UsageError("the sequence has ended"))
     assert found.value.refuses and found.value.exit_code == 3
 
