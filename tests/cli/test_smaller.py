@@ -8,6 +8,7 @@ import pytest
 
 from parity.golden.smaller import Smaller, smaller_golden
 from parity.golden.store import Dump
+from parity.golden.verify import verified
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +69,13 @@ def test_a_run_of_sketches_is_refused_likewise(command, parity, sketched_run, sh
 
 def test_what_is_kept_is_shown(parity, small):
     assert "a sketch of 90 numbers a row" in parity("inspect", small).out
+
+
+def test_a_dump_with_the_options_is_a_whole_golden_made_smaller(shallow_golden, remake_small_golden, tmp_path):
+    model = shallow_golden.manifest.model
+    pair = {side: type(tmp_path)(getattr(model, side).path) for side in ("target", "drafter")}
+    asked = dict(sketch=8, sketch_seed=3, logits="top:16", positions="0-4")
+    again = remake_small_golden(tmp_path / "dumped", **asked, **pair)
+    made = Dump(smaller_golden(shallow_golden, tmp_path / "made", Smaller(**asked)))
+    assert verified(made, again).exit_code == 0
+    assert Smaller.of(again.manifest.case) == Smaller(**asked)

@@ -13,7 +13,6 @@ from parity.golden.keeping import best
 from parity.golden.smaller import Smaller, smaller_golden
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
-from parity.golden.verify import verified
 from parity.golden.views import GoldenSlice
 from parity.sketch import projection, sketch
 from tests.meta import worlds
@@ -26,16 +25,6 @@ STAGE = "target.layers.0.ffn_out"
 @pytest.fixture
 def whole(tmp_path):
     return write(clean(worlds.SHORT), tmp_path)[0]
-
-
-def test_a_dump_with_the_options_is_a_whole_golden_made_smaller(shallow_golden, remake_small_golden, tmp_path):
-    model = shallow_golden.manifest.model
-    pair = {side: type(tmp_path)(getattr(model, side).path) for side in ("target", "drafter")}
-    asked = dict(sketch=8, sketch_seed=3, logits="top:16", positions="0-4")
-    again = remake_small_golden(tmp_path / "dumped", **asked, **pair)
-    made = Dump(smaller_golden(shallow_golden, tmp_path / "made", Smaller(**asked)))
-    assert verified(made, again).exit_code == 0
-    assert Smaller.of(again.manifest.case) == Smaller(**asked)
 
 
 def test_signs_are_the_same_on_every_machine():
