@@ -100,7 +100,7 @@ def run_device(request: RunRequest) -> Path:
         _all_stages(golden)
     shown = with_returned(says.shown, names, loop)
     view = View(shown, names)
-    forced, ties = forced_of(request.mode, says, view), ties_of(golden, says, view)
+    forced, ties = forced_of(request.mode, says, view), ties_of(golden, says, view, request.mode)
     asked = request.smaller.beside(golden)
     kept = asked.kept()
     if (kept or asked.positions) and (case.sampling or case.kv_cache):
@@ -215,12 +215,12 @@ def forced_of(mode: Mode, says: Description, view: View) -> frozenset[str]:
     return frozenset(name for name in forced if names[name].stage.template not in free)
 
 
-def ties_of(golden: DumpView, says: Description, view: View) -> dict[str, Grid]:
-    """Of the stages that a float32 device shows, and continues with what comes back of, those whose ties are settled.
+def ties_of(golden: DumpView, says: Description, view: View, mode: Mode = "chained") -> dict[str, Grid]:
+    """Of the stages that a device shows, and continues with what comes back of, those whose ties are settled.
 
-    In bfloat16 ties are no more than noise: the golden's floors have as many.
+    In a chained bfloat16 run ties are no more than noise: the golden's floors have as many.
     """
-    if says.precision != "float32":
+    if says.precision != "float32" and mode == "chained":
         return {}
     stored = {name: golden.declared[name] for name in golden.manifest.stages if name in golden.declared}
     found = grids(golden.manifest.case, stored, "layers")

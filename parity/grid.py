@@ -62,6 +62,13 @@ class Grid:
         tips = (self.nearest(own - slack) != due) | (self.nearest(own + slack) != due)
         return np.where(same & tips, due * np.float32(self.scale), own).astype(own.dtype)
 
+    def pinned(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values, each with the number that it is kept as in its place where another way to divide may tip it."""
+        wide = values.astype(np.float32)
+        slack = np.abs(wide) * np.float32(DIVISION)
+        tips = self.nearest(wide - slack) != self.nearest(wide + slack)
+        return np.where(tips, self.nearest(wide) * np.float32(self.scale), wide).astype(values.dtype)
+
     def may_keep(self, values: NDArray[Any], kept: NDArray[Any]) -> NDArray[Any]:
         """Whether these numbers, over the scale, are what values are kept as, whichever way a tie goes."""
         slack = np.abs(values) * np.float32(DIVISION)

@@ -253,11 +253,13 @@ class ForcingTrace(Trace):
         return self._replaced(stage, value, first, total)
 
     def _settled(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
-        """What it continues with, with the golden's side of ties."""
+        """What it continues with, with the golden's side of ties; in bfloat16, where it is forced, its floor's side."""
         own = self._replaced(stage, value, first, total) if stage in self.forced else value
         true = self._due(stage, total)
-        if true is None or true.shape != (total, *value.shape[1:]) or value.dtype != np.float32:
+        if true is None or true.shape != (total, *value.shape[1:]):
             return own
+        if value.dtype != np.float32:
+            return self.grids[stage].pinned(own) if stage in self.forced else own
         return self.grids[stage].settled(own, true[first : first + len(value)])
 
     def _replaced(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:

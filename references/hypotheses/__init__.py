@@ -51,7 +51,7 @@ KV = "kv.drafter.*"
 PAGES = (pages.paged, pages.layered, page_scores.scored, page_scores.summarised)
 """Of partial KV, tried first where there is some."""
 
-QUANTISED = (quantised.scales, quantised.formats)
+QUANTISED = (quantised.formats, quantised.scales)
 """Of quantised caches, tried first where there are some."""
 
 DECISIONS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from shutil import copytree
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +17,7 @@ from parity import device
 from parity.compare import compare
 from parity.device.engines import numpy_engine, xla_engine
 from parity.device.faults import CATALOGUE
+from parity.device.faults.planting import during
 from parity.device.kernels import quantised
 from parity.drive import RunRequest, run_device
 from parity.errors import NotOffered, UsageError
@@ -24,6 +26,7 @@ from parity.faults import FaultRunRequest, choose_faults, compare_planted
 from parity.fixtures.scaled import SHARD
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
+from parity.grid import Grid
 from parity.kv_cache import KVFormats
 from parity.policy import read_policy
 from parity.producers import builder
@@ -184,6 +187,34 @@ def test_a_clean_float32_run_passes_with_the_golden_s_side_of_ties(golden, run):
 
 def judged(golden, run):
     return compare(golden, run, read_policy(None, run.manifest.case.precision))
+
+
+@pytest.mark.parametrize(("precision", "mode"), [("bfloat16", "local"), ("float32", "chained")])
+def test_a_device_that_multiplies_by_the_inverse_of_the_scale_is_clean(precision, mode, golden, tmp_path):
+    made = builder("numpy", golden)(precision=precision)
+    for module in ("target_layer", "drafter_layer"):
+        during(made.inside, f"kernels.{module}:quantised", inverted)
+    report = judged(golden, Dump(run_device(RunRequest(made, golden, mode, (), tmp_path / "run", free=False))))
+    assert report.verdict == "pass", report.first_summary
+
+
+def inverted(clean):
+    """Caches whose kernels divide by multiplying."""
+
+    def written(rows, weights, kind):
+        wide = [one.astype(np.float32) * (1.0 / weights[f"{part}_scale"]) for part, one in zip("kv", rows, strict=True)]
+        return [np.minimum(np.maximum(one, -448.0), 448.0) for one in wide]
+
+    return SimpleNamespace(written=written, read=clean.read)
+
+
+def test_a_value_that_dividing_may_tip_is_replaced_by_the_number_it_is_kept_as():
+    grid = Grid("fp8_e4m3", 0.013)
+    edge = np.float32(17.0 * 0.013)  # the middle of 16 and 18
+    values = np.array([edge, np.nextafter(edge, 0, dtype=np.float32), 0.2, 16 * 0.013], np.float32)
+    pinned = grid.pinned(values)
+    assert (grid.nearest(pinned) == grid.nearest(values)).all() and (pinned[2:] == values[2:]).all()
+    assert (np.abs(pinned[:2] - edge) > 0.01).all()
 
 
 def test_a_device_with_other_caches_is_refused(golden, tmp_path):

@@ -71,9 +71,9 @@ def test_every_fault_finds_what_it_changes(tiny):
     devices = {}
     for fault in CATALOGUE.values():
         for family in fault.drafters:
-            case = family, fault.tp, fault.partial_kv, fault.lanes
+            case = family, fault.tp, fault.partial_kv, fault.kv_cache, fault.lanes
             if case not in devices:
-                special = dict(tp=fault.tp, partial_kv=fault.partial_kv, lanes=fault.lanes)
+                special = dict(tp=fault.tp, partial_kv=fault.partial_kv, kv_cache=fault.kv_cache, lanes=fault.lanes)
                 devices[case] = device.load(tiny / "target", drafters[family], 4, **special)
             fault.plant(devices[case])
 
@@ -88,7 +88,7 @@ def test_no_fault_leaks_into_another_device(tiny, small_golden):
     sources = {place: getattr(*place) for place in _kernels()}
     for fault in cover(CATALOGUE.values(), lambda fault: (fault.family,)):
         own = tiny / FAMILIES[fault.drafters[0]].checkpoint
-        special = dict(tp=fault.tp, partial_kv=fault.partial_kv, lanes=fault.lanes)
+        special = dict(tp=fault.tp, partial_kv=fault.partial_kv, kv_cache=fault.kv_cache, lanes=fault.lanes)
         pipeline = device.load(**options | {"drafter": own}, **special)
         fault.plant(pipeline)
         with suppress(Exception):

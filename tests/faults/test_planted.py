@@ -19,7 +19,8 @@ from tests.sample import WHOLE, cover, cut, sample
 PARALLEL = [
     fault
     for fault in CATALOGUE.values()
-    if "p-eagle" in fault.drafters and not fault.partial_kv and fault.lanes == 1  # those: tests/gates/test_batch.py
+    if "p-eagle" in fault.drafters and not (fault.partial_kv or fault.kv_cache)
+    if fault.lanes == 1  # those: tests/gates/test_batch.py
 ]
 SHOWN = sample(
     (fault for fault in PARALLEL if fault.stage and fault.gate),

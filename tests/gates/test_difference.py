@@ -16,7 +16,13 @@ OUT, TOKENS = "target.layers.0.out", "verify.tokens"
 
 @pytest.fixture
 def found():
-    return Difference[str](WithinNoise(declared(2, 1), "float32", SimpleNamespace(noisy=lambda stage: 1e-3)))
+    return Difference[str](
+        WithinNoise(
+            declared(2, 1),
+            "float32",
+            SimpleNamespace(noisy=lambda stage: 1e-3, flips=False, flip_bound=lambda stage: 0.0),
+        )
+    )
 
 
 def run(rounds=2, scale=1.0):

@@ -13,7 +13,7 @@ from parity.gates.rollback.sameness import WithinNoise
 from parity.stages import declared
 
 LOGITS, TOKENS = "verify.logits", "verify.tokens"
-NOISE = SimpleNamespace(noisy=lambda stage: 1e-3)
+NOISE = SimpleNamespace(noisy=lambda stage: 1e-3, flips=False, flip_bound=lambda stage: 0.0)
 
 
 def within(precision: str) -> WithinNoise:

@@ -55,7 +55,7 @@ def test_a_hypothesis_is_offered_for_the_drafters_that_it_is_about():
     assert {"tap-off-by-one", "rollback-noop", "input-masked-positions", "drafter-no-cache"} <= both
     assert not {"fuse-border", "drafter-row", "input-wrong-placeholder", "drafter-recycles-post-norm"} & both
     assert {one.drafters for one in chain.chain.hypotheses} == {CHAIN, STEPS}
-    assert {one.id for family in EVERY for one in offered(family, partial_kv=True)} == set(BY_ID)
+    assert {one.id for family in EVERY for one in offered(family, True, True)} == set(BY_ID)
 
 
 @pytest.mark.parametrize(
