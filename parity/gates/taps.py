@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.compare.rows import Clock
-from parity.errors import Inconclusive
+from parity.errors import Inconclusive, NotShown
 from parity.families import BLOCK, MODEL, TAPS, family_of
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
@@ -226,6 +226,8 @@ def _rows(dump: DumpView, variant: Variant, feed: CommittedTaps, name: str) -> n
     whole = dump.stored(variant, feed.prompt, feed.source, name)
     rows = None if whole is None else whole[feed.first : feed.first + len(feed.taps)]
     if rows is None or len(rows) != len(feed.taps):
+        if not dump.view.shows(name):
+            raise NotShown(f"the device does not show {name}, of which its taps are made")
         raise Inconclusive(f"{dump.folder} lacks rows of {name} in round {feed.source} of prompt {feed.prompt}")
     return rows
 

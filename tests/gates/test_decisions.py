@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from parity.compare.basis import Basis
 from parity.errors import Inconclusive
 from parity.gates import run_gate
 from parity.gates.context import GateContext
-from parity.gates.decisions import GROUPS
+from parity.gates.decisions import GROUPS, PlantedTies
 from parity.gates.decisions_rows import DraftVocabulary, _moved, judge_rows, read_draft_vocabulary
 from parity.golden.store import Dump
 from parity.isolation.device import _offers
@@ -77,6 +78,16 @@ def test_a_tie_rule_that_lets_the_last_equal_value_win_is_red_on_the_planted_tie
     ties = gate(device)[0][TIES]
     assert ties.verdict == "fail" and "one of them" in ties.evidence
     assert ties.place.stage == ("drafter.draft_tokens" if "drafter" in device else "target.tokens")
+
+
+def test_a_device_that_never_chooses_its_last_columns_is_red_on_the_planted_ties():
+    vocabulary = SimpleNamespace(ascending=True, tokens=np.arange(600))
+    ties = PlantedTies(vocabulary, (3,), np.random.default_rng(0))
+    tied = ties("verify.logits", np.zeros((5, 600), np.float32))
+    ties.look("verify.tokens", tied.argmax(axis=1))
+    assert not ties.wrong
+    ties.look("verify.tokens", tied[:, :-32].argmax(axis=1))
+    assert 2 in {one.row for one in ties.wrong}
 
 
 def test_a_device_that_does_not_take_the_taps_logits_is_red(gate):
