@@ -7,6 +7,7 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+from parity.bench.cell import Cell
 from parity.bench.explained import Roofline, predictions
 from parity.bench.figures import by_prompt, figures
 from parity.bench.judge import EXITS, findings, gates, parted
@@ -14,7 +15,7 @@ from parity.bench.memory import Held, peak_memory
 from parity.bench.records import BenchCase, BenchCell, BenchMachine, BenchReport
 from parity.bench.request import CALLED, BenchRequest
 from parity.bench.roofline import Peaks, measured_peaks, planned
-from parity.bench.session import Cell, Session
+from parity.bench.session import Session
 from parity.bench.workload import SHORT, positions_of
 from parity.golden.provenance import checkpoint, now
 from parity.isolation import memory
