@@ -7,8 +7,7 @@ between. What no interval can be had of is not judged, and says so: docs/smaller
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from math import hypot, inf, prod, sqrt
+from math import inf, prod, sqrt
 
 import numpy as np
 
@@ -19,100 +18,15 @@ from parity.compare.places import labels
 from parity.compare.records import Held, labelled
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, WARN, StageResult, join
 from parity.compare.rows import StageRows, pooled_ratio, row_floors
-from parity.compare.statistics import LineFit, beyond, clustered
+from parity.compare.sketch_line import Interval, directed
+from parity.compare.sketch_sums import Sums
 from parity.compare.structure import Finding
-from parity.errors import UsageError
-from parity.golden.keeping import Record
 from parity.golden.views import DumpView
-from parity.metrics import NonFinite, PairMetrics, RowSums, measure
+from parity.metrics import NonFinite, PairMetrics, RowSums
 from parity.metrics import sums as at
 from parity.metrics.moments import Moments, cosine_distance
 from parity.policy import Bound, Row
-from parity.sketch import EXTRA, sketch
 from parity.stages import Named
-
-Interval = tuple[float, float]
-
-
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """The rows of a stage as sketches tell them.
-
-    Attributes:
-        device, floor: tables of `parity.metrics.sums`, float64 [R, 8]; of the device the error's square is an estimate
-            and the largest element unknown.
-        error: the sketched error, float64 [R, N].
-        broken: rows [R] in which golden, device or floor holds NaN or infinities.
-    """
-
-    device: np.ndarray
-    floor: np.ndarray
-    error: np.ndarray
-    broken: tuple[np.ndarray, np.ndarray, np.ndarray]
-
-    @classmethod
-    def of(cls, tensors: Sequence[Held]) -> Sums:
-        """Of all tensors of a stage, by one sketch.
-
-        Raises:
-            UsageError: the two sides were sketched by different signs.
-        """
-        count, seed = _sketch(tensors)
-        parts = [_sums(one, count, seed) for one in tensors]
-        device, floor, error, golden, own = (np.concatenate([part[place] for part in parts]) for place in range(5))
-        unknown = ~np.isfinite(floor).all(axis=1)
-        return cls(device, np.where(unknown[:, None], 0.0, floor), error, (golden, own, unknown & ~golden))
-
-
-def _sketch(tensors: Sequence[Held]) -> tuple[int, int]:
-    """Numbers and seed of the sketch that the sides have in common."""
-    forms = {(side.form.sketch, side.form.seed) for one in tensors for side in one.sides if side.form.sketch}
-    if len({seed for _, seed in forms}) > 1:
-        seeds = " and ".join(map(str, sorted({seed for _, seed in forms})))
-        raise UsageError(f"golden and run were sketched by the seeds {seeds}: sketches of one seed compare")
-    return min(forms)
-
-
-def _sums(one: Held, count: int, seed: int) -> tuple[np.ndarray, ...]:
-    golden, device = (_numbers(side, count, seed) for side in one.sides[:2])
-    width = prod(one.shape)
-    bad = [~np.isfinite(side).all(axis=1) for side in (golden, device)]
-    either = bad[0] | bad[1]
-    golden, device = (np.where(either[:, None], 0.0, side) for side in (golden, device))
-    error = device[:, :count] - golden[:, :count]
-    table = np.zeros((len(golden), at.WIDTH))
-    table[:, at.N] = np.where(either, 0, width)
-    table[:, at.G], table[:, at.E] = golden[:, -1], device[:, -1] - golden[:, -1]
-    table[:, at.GG] = np.square(golden[:, -2])
-    table[:, at.EE] = np.where(either, inf, np.square(error).mean(axis=1))
-    square = np.where(either, 0.0, table[:, at.EE])
-    table[:, at.GE] = (np.square(device[:, -2]) - table[:, at.GG] - square) / 2
-    table[:, at.MAX] = np.sqrt(table[:, at.EE])
-    return table, _floor(one, table, width), error, *bad
-
-
-def _numbers(side: Record, count: int, seed: int) -> np.ndarray:
-    """Sketched rows, float64 [R, count + 2]: the first so many sums, the norm and the plain sum."""
-    if not side.form.sketch:
-        return sketch(side.rows, count, seed).astype(np.float64)
-    kept = side.form.sketch
-    numbers = side.rows[:, : kept + EXTRA].astype(np.float64)
-    return np.concatenate([numbers[:, :count], numbers[:, kept:]], axis=1)
-
-
-def _floor(one: Held, device: np.ndarray, width: int) -> np.ndarray:
-    """The table of the noise floor, exact: as it is kept, or of whole tensors."""
-    golden, floor = one.sides[0], one.sides[2]
-    if not floor.form:
-        if golden.form:
-            raise UsageError("a golden holds its noise floors whole and the truth as a sketch")
-        exact = np.array(measure(golden.rows, floor.rows, row_axes=1).rows.table)
-        exact[~np.isfinite(floor.rows.reshape(len(floor.rows), width).astype(np.float32)).all(axis=1)] = np.nan
-        return exact
-    table = device.copy()
-    numbers = floor.rows[:, :4].astype(np.float64)
-    table[:, at.EE], table[:, at.GE], table[:, at.E], table[:, at.MAX] = np.square(numbers[:, 0]), *numbers[:, 1:].T
-    return table
 
 
 def evidence(tensors: Iterable[Held]) -> str:
@@ -298,7 +212,7 @@ def _intervals(seen: Sums, errors: RowErrors, keep: np.ndarray, row: Row) -> dic
         "r_ratio": _times(_ratio(seen, keep), pooled),
     }
     if {"scale", "bias"} & set(row.bounds):
-        ends |= _directed(seen, keep, row, width, pooled)
+        ends |= directed(seen.device[keep], seen.floor[keep], row, width, pooled)
     return ends
 
 
@@ -309,66 +223,6 @@ def _times(point: float, ends: Interval) -> Interval:
 def _ratio(seen: Sums, keep: np.ndarray) -> float:
     error, noise = (float(table[keep, at.EE].sum()) for table in (seen.device, seen.floor))
     return sqrt(error / noise) if noise else inf if error else 0.0
-
-
-def _directed(seen: Sums, keep: np.ndarray, row: Row, width: int, pooled: Interval) -> dict[str, Interval]:
-    """Scale and bias, as `parity.compare.numbers` has them.
-
-    The error's product with the golden follows from the norms and from its square, so that the interval of the square
-    moves it, to second order. What columns share is not known: their part of the standard errors is anything up to
-    that of errors which are alike in a column.
-    """
-    found: dict[str, list[float]] = {"scale": [], "bias": []}
-    for factor in (1.0, *pooled):
-        table = _at_square(seen.device[keep], factor**2)
-        for columns in (False, True):
-            line, floor = (line_fit(one, width, columns) for one in (table, seen.floor[keep]))
-            plain = row.judge == "relative"
-            figures = (abs(line.scale), abs(line.bias)) if plain else beyond(line, floor)
-            for name, figure in zip(found, figures, strict=True):
-                found[name].append(figure)
-    return {name: (min(figures), max(figures)) for name, figures in found.items()}
-
-
-def _at_square(table: np.ndarray, factor: float) -> np.ndarray:
-    """The table if every error's square were so many times its estimate; the norms stay what they are."""
-    moved = table.copy()
-    moved[:, at.EE] *= factor
-    moved[:, at.GE] -= (moved[:, at.EE] - table[:, at.EE]) / 2
-    return moved
-
-
-def line_fit(table: np.ndarray, width: int, columns: bool) -> LineFit:
-    """As `parity.compare.statistics.fit`, from sums of rows of `width` numbers.
-
-    Args:
-        columns: count the columns' part of the standard errors as that of errors alike in a column; as none otherwise.
-    """
-    square = table[:, at.GG] / width
-    weight = np.divide(1.0, square, out=np.zeros_like(square), where=square > 0)
-    whole = np.isfinite(table[:, at.EE])
-    weight = np.where(whole, weight, 0.0)
-    root, table = np.sqrt(weight), np.where(whole[:, None], table, 0.0)
-    x, e, xx, xe, ee = (
-        root * table[:, at.G],
-        root * table[:, at.E],
-        weight * table[:, at.GG],
-        weight * table[:, at.GE],
-        weight * table[:, at.EE],
-    )
-    count = len(table) * width
-    mean, error = x.sum() / count, e.sum() / count
-    spread = xx.sum() - count * mean * mean
-    scale = (xe.sum() - count * mean * error) / spread if spread > 1e-6 * count else 0.0
-    bias = error - scale * mean
-    noise = sqrt(max(float(ee.sum()), 0.0) / count)
-    left = e - scale * x - width * bias
-    slope = (xe - scale * xx - bias * x - mean * left) / max(spread, 1e-6 * count)
-    # What the line does not explain: all that columns can share.
-    rest = ee - 2 * scale * xe - 2 * bias * e + scale**2 * xx + 2 * scale * bias * x + width * bias**2
-    shared = sqrt(max(float(rest.sum()), 0.0) / count / width) if columns else 0.0
-    errors = [hypot(clustered(scores, noise), shared) for scores in (slope, left / count - mean * slope)]
-    return LineFit(float(scale), float(bias), errors[0], errors[1], noise)
 
 
 def _verdict(ends: Interval, bound: Bound, measured: bool) -> str:
