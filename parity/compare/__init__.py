@@ -24,7 +24,7 @@ from parity.compare.exercised import not_exercised, on_forced_inputs, unseen_pas
 from parity.compare.flips import hidden_layers
 from parity.compare.generation import acceptance, check_generation, unseen_text
 from parity.compare.hidden_pages import UNTOLD, unseen_pages
-from parity.compare.kept import UNSETTLED, by_noise, off_grid, unsettled
+from parity.compare.kept import UNSETTLED, but_for_steps, by_noise, off_grid, unsettled
 from parity.compare.numbers import judge_numbers
 from parity.compare.origins import held_instead
 from parity.compare.passes import ChainPasses
@@ -195,7 +195,8 @@ def _stage(
     result, findings = _judged(golden, run, rows, row, on)
     findings = [*findings, *off_grid(golden, run, rows)]
     if result.verdict == FAIL and unsettled(golden, run):
-        noisy = _judged(golden, run, rows, by_noise(named.name, run.manifest.case.mode), on)[0]
+        noise = by_noise(named.name, run.manifest.case.mode)
+        noisy = _judged(golden, run, but_for_steps(golden, rows), noise, on)[0]
         if noisy.verdict in (PASS, WARN):
             result = replace(result, verdict=INCONCLUSIVE, note=f"the device is {UNSETTLED}")
     if result.verdict == FAIL and (unseen := unseen_pages(on.golden, run, rows)).any():
