@@ -62,6 +62,13 @@ class Grid:
         tips = (self.nearest(own - slack) != due) | (self.nearest(own + slack) != due)
         return np.where(same & tips, due * np.float32(self.scale), own).astype(own.dtype)
 
+    def neighbours(self, one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+        """Which elements are kept as numbers next to each other, of one sign."""
+        codes = (self.nearest(side).astype(DTYPES[self.kind]).view(np.uint8).astype(np.int16) for side in (one, other))
+        mine, its = codes
+        found: NDArray[Any] = np.abs(mine - its) == 1
+        return found
+
     def pinned(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values, each with the number that it is kept as in its place where another way to divide may tip it."""
         wide = values.astype(np.float32)

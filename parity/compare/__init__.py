@@ -30,7 +30,7 @@ from parity.compare.numbers import judge_numbers
 from parity.compare.origins import held_instead
 from parity.compare.passes import ChainPasses
 from parity.compare.places import attest, mark, shows_first_in, witnesses
-from parity.compare.quantised import UNSETTLED, by_noise, off_grid, unsettled
+from parity.compare.quantised import UNSETTLED, but_for_steps, by_noise, off_grid, unsettled
 from parity.compare.records import held
 from parity.compare.report import (
     DISPUTED,
@@ -218,7 +218,8 @@ def _stage(
     result, findings = _judged(golden, run, rows, row, on, without)
     findings = [*findings, *off_grid(golden, run, rows)]
     if result.verdict == FAIL and unsettled(golden, run):
-        noisy = _judged(golden, run, rows, by_noise(named.name, run.manifest.case.mode), on, without)[0]
+        noise = by_noise(named.name, run.manifest.case.mode)
+        noisy = _judged(golden, run, but_for_steps(golden, rows), noise, on, without)[0]
         if noisy.verdict in (PASS, WARN):
             result = replace(result, verdict=INCONCLUSIVE, note=f"the device is {UNSETTLED}")
     if result.verdict == FAIL and (unseen := unseen_pages(on.golden, run, rows)).any():

@@ -185,6 +185,17 @@ def test_a_clean_float32_run_passes_with_the_golden_s_side_of_ties(golden, run):
     )
 
 
+def test_a_float32_device_that_hides_what_it_writes_is_inconclusive_and_never_failed_for_a_tie(golden, tmp_path):
+    made = builder("numpy,show=logits+kv.*", golden)(precision="float32")
+    run = Dump(run_device(RunRequest(made, golden, "chained", (), tmp_path / "run", free=False)))
+    assert run.manifest.case.settled == () and judged(golden, run).verdict in ("pass", "inconclusive")
+    for weights in made.inside.inside.target.layers:
+        weights["k_scale"] = weights["k_scale"] * 1.01
+    run = Dump(run_device(RunRequest(made, golden, "chained", (), tmp_path / "wrong", free=False)))
+    report = judged(golden, run)
+    assert report.verdict == "fail" and {one.kind for one in report.findings} == {"off-grid"}
+
+
 def judged(golden, run):
     return compare(golden, run, read_policy(None, run.manifest.case.precision))
 
