@@ -72,6 +72,7 @@ def _(pipeline: Pipeline) -> None:
     "kv-scale-target-for-drafter",
     "the drafter's caches have the scales of the target's layers",
     DRAFTERS,
+    precision="float32",
     seen="class of vLLM #48787: one setting for both models",
 )
 def _(pipeline: Pipeline) -> None:
@@ -170,7 +171,11 @@ def _(pipeline: Pipeline) -> None:
 
 
 @drafter(
-    "kv-drafter-unquantised", "the drafter's caches stay in the dtype of the pass", DRAFTERS, seen="vLLM #24505, #48787"
+    "kv-drafter-unquantised",
+    "the drafter's caches stay in the dtype of the pass",
+    DRAFTERS,
+    precision="float32",
+    seen="vLLM #24505, #48787",
 )
 def _(pipeline: Pipeline) -> None:
     _keeping(pipeline.drafter, pipeline.drafter.dtype)

@@ -220,7 +220,7 @@ def _stage(
     if result.verdict == FAIL and unsettled(golden, run):
         noise = by_noise(named.name, run.manifest.case.mode)
         noisy = _judged(golden, run, but_for_steps(golden, rows), noise, on, without)[0]
-        if noisy.verdict in (PASS, WARN):
+        if noisy.verdict != FAIL:
             result = replace(result, verdict=INCONCLUSIVE, note=f"the device is {UNSETTLED}")
     if result.verdict == FAIL and (unseen := unseen_pages(on.golden, run, rows)).any():
         result = _without(unseen, result, golden, run, rows, row, on, without)

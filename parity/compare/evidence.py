@@ -83,7 +83,12 @@ class Copies:
         return [_noted(result, notes[result.stage]) if result.stage in notes else result for result in results]
 
     def _tells(self, named: Named) -> bool:
-        """Whether bits tell here: inside a layer's halves, and chained in all that is computed from them."""
+        """Whether bits tell here: inside a layer's halves, and chained in all that is computed from them.
+
+        What a quantised cache keeps has few bits, which are the golden's wherever no tie went the other way.
+        """
+        if named.stage.cache and self.golden.manifest.case.kv_cache:
+            return False
         if named.stage.part in INNER or self.mode != "chained":
             return named.stage.part in INNER
         return any(self.golden.declared[name].stage.part in INNER for name in behind(named.name, self.golden.declared))
