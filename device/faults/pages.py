@@ -104,10 +104,10 @@ def _(pipeline: Pipeline) -> None:
 )
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
-        def write(x: Any, step: Any, weights: Any, caches: Any, config: Any) -> None:
+        def write(x: Any, step: Any, weights: Any, caches: Any, config: Any, tap: Any) -> None:
             keys, _, low, high = caches
             summarise(keys, low, high, step.pages.touched, config.partial.page)
-            clean(x, step, weights, caches, config)
+            clean(x, step, weights, caches, config, tap)
 
         return write
 

@@ -173,7 +173,7 @@ def run(raw):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (longer, "another K, token budget or partial KV"),
+        (longer, "another K, token budget, partial KV or format of caches"),
         (run, "a golden comes from a reference only"),
         (lambda raw: [one["ids"].__setitem__(0, 3) for one in raw["case"]["prompts"]], "no prompt in common"),
         (lambda raw: raw["model"]["drafter"].update(weights_digest="0" * 64), "is stale"),

@@ -19,7 +19,8 @@ BY_BITS = {"norm-cast-first"}
 FAULTS = [
     fault
     for fault in CATALOGUE.values()
-    if fault.chained and "p-eagle" in fault.drafters and not fault.partial_kv and (fault.tp, fault.lanes) == (1, 1)
+    if fault.chained and "p-eagle" in fault.drafters and (fault.tp, fault.lanes) == (1, 1)
+    if not (fault.partial_kv or fault.kv_cache or fault.loop)
 ]
 
 

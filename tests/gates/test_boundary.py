@@ -86,7 +86,7 @@ def test_what_is_no_refusal_is_not_taken_for_one(error, verdict, monkeypatch):
             raise error
 
     says = SimpleNamespace(describe=lambda: SimpleNamespace(max_positions=48, k=4))
-    case = SimpleNamespace(prompts=[SimpleNamespace(ids=(3, 5))])
+    case = SimpleNamespace(prompts=[SimpleNamespace(ids=(3, 5))], kv_cache="")
     golden = SimpleNamespace(folder="golden", manifest=SimpleNamespace(case=case))
     context = SimpleNamespace(device=lambda precision: says, golden=golden, device_name="numpy", precision="float32")
     monkeypatch.setattr("parity.gates.boundary.Baseline", Ends)

@@ -41,7 +41,7 @@ def test_a_clean_device_passes_at_every_cut(limits, judged):
 
 
 def test_every_fault_of_a_lifecycle_has_its_check():
-    assert set(RED) == {name for name, fault in CATALOGUE.items() if fault.gate == "lifecycle"}
+    assert set(RED) == {name for name, fault in CATALOGUE.items() if fault.gate == "lifecycle" and not fault.kv_cache}
 
 
 @pytest.mark.parametrize("name", sample(RED))

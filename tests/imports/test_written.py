@@ -11,10 +11,10 @@ from safetensors.torch import save_file
 
 from parity.fixtures.recipe.imports import STAGES, Replay, batched, steps
 from parity.golden.manifest import key
-from parity.stages import PAGES, TABLE
+from parity.stages import PAGES, QUANTISED, TABLE
 from tests.imports.conftest import RECORDED, verdicts
 
-FORCED = json.dumps([stage.template for stage in TABLE if stage.forced and stage.needs != PAGES])
+FORCED = json.dumps([stage.template for stage in TABLE if stage.forced and stage.needs not in (PAGES, QUANTISED)])
 RUN = f'[run]\nname = "numpy"\nprecision = "bfloat16"\nforced = {FORCED}\n\n'
 
 
