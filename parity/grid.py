@@ -22,7 +22,7 @@ from parity.stages import Named
 DTYPES = {"fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2)}
 
 NOISE = 1e-4
-"""Of a row's RMS: how far apart the values of a tie may be. A float32 row that is as far off fails by itself."""
+"""Of a row's RMS: how far apart the values of a tie may be. A float32 row that is as far off fails alone."""
 
 DIVISION = 4 * 2.0**-24
 """Relative: what dividing by the scale, or multiplying by its inverse, may round, and one step more of either."""

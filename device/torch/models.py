@@ -95,7 +95,7 @@ class TorchDrafter(TorchModel, FusedDrafter):
 
     def normed(self, taps: Any) -> Any:
         """Taps [B, W, T * H of the target], or what stands for them, as `fc` takes them."""
-        weight = self.outer.get("tap_norm")  # [T * H], or [T, H]: each tap by itself
+        weight = self.outer.get("tap_norm")  # [T * H], or [T, H]: each tap alone
         if weight is None:
             return taps
         return llama_norm(taps.unflatten(-1, weight.shape), weight, self.config.eps).flatten(-weight.ndim)

@@ -34,8 +34,8 @@ class BenchComparison(BenchRecord):
 
     Attributes:
         differences: why they are not of one machine and case, where somebody compares them all the same.
-        missing: cells that only one of them has, or that broke down in one; a cell without evidence is no pass.
-        wrong: what the second one is no pass of by itself: its tokens part from plain decoding's.
+        missing: cells that only one of them has, or that broke down in one; a cell without evidence does not pass.
+        wrong: where the second one fails alone: its tokens part from plain decoding's.
     """
 
     figures: tuple[ComparedFigure, ...]

@@ -79,7 +79,7 @@ def _enough(ratio: Ratio | None, at_least: float) -> tuple[BenchVerdict, str]:
 
 
 def findings(cells: Sequence[BenchCell], gated: Sequence[Gated]) -> tuple[BenchVerdict, tuple[str, ...]]:
-    """The verdict, joined by AND, and what is no pass, failures first."""
+    """The verdict, joined by AND, and what does not pass, failures first."""
     wrong = [f"{cell.axes.name}: {said}" for cell in cells for said in cell.parted]
     slow = [_said(gate) for gate in gated if gate.verdict == FAIL]
     missing = [f"{cell.axes.name}: {cell.error}" for cell in cells if cell.error]

@@ -228,7 +228,7 @@ class BenchReport(BenchRecord):
 
     Attributes:
         peaks: the machine's measured FLOP and bytes a second, `flops` and `bytes`; nothing where nobody asked.
-        findings: what is no pass, in words, the gravest first.
+        findings: what does not pass, in words, the gravest first.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION

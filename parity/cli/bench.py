@@ -180,7 +180,7 @@ def bench(
 ) -> None:
     """Time devices with and without drafts, interleaved, and say whether speculation pays.
 
-    Every timed run's tokens are compared with plain decoding's of the same device: where they differ it is no pass.
+    Every timed run's tokens are compared with plain decoding's of the same device: where they differ it fails.
     Exit code 1: they differ, or speculation is slower than --at-least; 3: that is not shown.
     """
     if ctx.invoked_subcommand is not None:

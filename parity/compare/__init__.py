@@ -234,7 +234,7 @@ def _stage(
 
 
 def _apart(result: StageResult, on: Basis) -> StageResult:
-    """A result, no pass where rows of it lack evidence."""
+    """A result, inconclusive where rows of it lack evidence."""
     if not result.rows_apart or result.verdict not in (PASS, WARN):
         return result
     own = f"{result.rows_apart} of {result.rows} rows ran through experts of the run's own"

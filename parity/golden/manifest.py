@@ -254,7 +254,7 @@ class Case(Record):
     a golden's scales of them by side, part and layer; `settled` are the stage templates of a run of which elements
     within rounding of the middle of two numbers of the format took the golden's side; `lanes` are the sequences that a
     run's device had at once at the most; `layers` is there where a run is of target layers `layers[0]` to `layers[1]` -
-    1 alone, each run by itself on the golden's inputs; `sampling` is how tokens are drawn (see `parity.sampling`),
+    1 alone, each on the golden's inputs; `sampling` is how tokens are drawn (see `parity.sampling`),
     nothing where they are chosen greedily, and `seed` what its random numbers came of. `kept` are the stages that are
     kept as sketches or best logits, and `positions` those of a prompt whose rows are kept; nothing where all is kept
     whole.

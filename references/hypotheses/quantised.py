@@ -81,7 +81,7 @@ ALONE: dict[str, Callable[[Tensor], Tensor]] = {
     "their scale in bfloat16": lambda scale: scale.bfloat16().float(),
     "the next power of two above their scale": lambda scale: torch.exp2(torch.ceil(torch.log2(scale))),
 }
-"""What may stand for a scale, by itself."""
+"""What may stand for a scale, alone."""
 
 LAYERS: dict[str, Callable[[int, int], int]] = {
     "the scale of the first layer": lambda layer, last: 0,
