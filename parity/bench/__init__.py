@@ -1,7 +1,7 @@
 """Whether speculation pays: timed runs of devices with and without drafts, and a model of what they should give.
 
 `request` says what is asked for, `session` and `cell` measure it by the contestants of `decoding`, `figures` and
-`statistics` make figures of the times, `judge` says what does not pass, `measure` puts it together; `records` is what is
+`statistics` make figures of the times, `judge` says what fails, `measure` puts it together; `records` is what is
 written down. `compare` compares two benches. `model`, `roofline` and `explained` predict, `controller` chooses K.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -185,7 +186,12 @@ class DumpWriter:
         written = manifest.written()
         self._take(len(written), FILE)
         files.put(self.partial / FILE, written)
-        self.partial.rename(self.out)
+        try:
+            self.partial.rename(self.out)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            raise UsageError(f"{self.out} was written meanwhile by another command; this one's is dropped") from None
         return manifest
 
 

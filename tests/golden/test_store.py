@@ -36,6 +36,16 @@ def test_an_existing_folder_is_never_overwritten(tmp_path):
         DumpWriter(tmp_path)
 
 
+def test_a_folder_that_another_command_wrote_meanwhile_is_not_overwritten(small_golden, tmp_path):
+    made, out = small_golden.manifest, tmp_path / "out"
+    given = {name: getattr(made, name) for name in ("kind", "stages", "created", "producer", "model", "case")}
+    with pytest.raises(UsageError, match="out was written meanwhile by another command"), DumpWriter(out) as writer:
+        out.mkdir()
+        (out / "manifest.json").write_text("theirs")
+        writer.finish(**given)
+    assert (out / "manifest.json").read_text() == "theirs" and list(tmp_path.iterdir()) == [out]
+
+
 def test_cache_contents_come_back_bit_for_bit_from_what_changed(small_golden):
     folder = small_golden.folder
     rows = [small_golden.contents("float32", 0, r, "kv.drafter.1.k") for r in range(3)]
