@@ -39,7 +39,7 @@ def checks(context: GateContext) -> Iterator[Check]:
     free = [stage for stage in FORCED if stage not in run.manifest.case.forced]
     own = isinstance(context.device(), Looping)
     judged = {name: judge_rows(context.basis("chained"), run, stage, vocabulary) for name, stage in groups.items()}
-    if "drafter" in judged and all((one.verdict == SAME).all() and not one.lack for one in judged.values()):
+    if not own and "drafter" in judged and all((one.verdict == SAME).all() and not one.lack for one in judged.values()):
         free = []  # no difference, and so no row with another context
     for name, rows in judged.items():
         yield _group(name, rows, run.manifest.case.precision, free, own)
