@@ -91,7 +91,8 @@ class Trace:
 
     def projection(self, stage: str, width: int) -> NDArray[np.float32] | None:
         """The table of a stage that is kept as a sketch; see `parity.seam.SketchTap`."""
-        form = self.keeping.form(stage, (1, width)) if self.keeping is not None else None
+        whole = self.keeping is None or stage not in self.declared or self.declared[stage].stage.cache
+        form = None if whole or self.keeping is None else self.keeping.form(stage, (1, width))
         return projection(form.seed, form.sketch, width) if form and form.sketch and not form.top else None
 
     def sketch(

@@ -37,6 +37,8 @@ def load(
     Raises:
         UsageError: torch is not installed, or an option or a checkpoint does not fit.
     """
+    if prefill_rows is not None and prefill_rows < 1:
+        raise UsageError(f"prefill_rows: {prefill_rows!r} is no number of rows, at least 1 is needed.")
     pipeline: TorchPipeline = _module("assembly").load(Path(target), Path(drafter), k, precision, max_positions, batch)
     pipeline.prefill_rows = prefill_rows
     return pipeline

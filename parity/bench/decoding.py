@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from parity.batching import VERBS, Script, VerbCall, perform, perform_together
 from parity.bench.controller import DraftLengthController
@@ -187,8 +187,15 @@ class PlainInOneCall:
 
     def _run(self, ids: Sequence[int], budget: int) -> tuple[float, list[int]]:
         began = self.clock()
-        tokens = [index(token) for token in self.device.decode_plain(ids, budget)]
-        return self.clock() - began, tokens
+        said = self.device.decode_plain(ids, budget)
+        seconds, name = self.clock() - began, cast(Any, self.device).describe().name
+        try:
+            tokens = [index(token) for token in said]
+        except TypeError as error:
+            raise DeviceFailed(name, "decode_plain", f"it returned no list of token ids: {error}") from None
+        if not tokens:
+            raise DeviceFailed(name, "decode_plain", "it emitted nothing")
+        return seconds, tokens
 
 
 def plain(device: Any, clock: Clock = perf_counter) -> Contestant:

@@ -12,6 +12,7 @@ PASS: BenchVerdict = "pass"
 FAIL: BenchVerdict = "fail"
 INCONCLUSIVE: BenchVerdict = "inconclusive"
 EXITS: dict[BenchVerdict, int] = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
+ONE_PROMPT = "one prompt: its repeats say nothing of another one"
 Emitted = Mapping[str, Sequence[Sequence[int]]]
 """By prompt: every different list of tokens that it gave."""
 
@@ -63,16 +64,17 @@ def _gated(block: str, device: str, tried: Sequence[BenchCell], plain: BenchCell
         return found.model_copy(update={"why": "no cell of it has a ratio to plain decoding"})
     best = max(shown, key=lambda pair: pair[0])[1]
     ratio = over(best.turns, plain.turns, 1 - (1 - CONFIDENCE) / len(shown))
-    verdict, why = _enough(ratio, at_least)
+    prompts = {prompt for turn in best.turns for prompt in turn.prompts}
+    verdict, why = _enough(ratio, at_least, len(prompts))
     return found.model_copy(update={"cell": best.axes.name, "ratio": ratio, "verdict": verdict, "why": why})
 
 
-def _enough(ratio: Ratio | None, at_least: float) -> tuple[BenchVerdict, str]:
-    """Whether a ratio is at least that, and why where it is not shown to be."""
+def _enough(ratio: Ratio | None, at_least: float, prompts: int) -> tuple[BenchVerdict, str]:
+    """Whether a ratio over so many prompts is at least that, and why where it is not shown to be."""
     if ratio is None or ratio.low is None or ratio.high is None:
         return INCONCLUSIVE, ONE_RUN
     if ratio.low >= at_least:
-        return PASS, ""
+        return (PASS, "") if prompts > 1 else (INCONCLUSIVE, ONE_PROMPT)
     if ratio.high < at_least:
         return FAIL, f"{at_least:g}x is excluded"
     return INCONCLUSIVE, f"the limits hold {at_least:g}x: more repeats or prompts"

@@ -117,7 +117,8 @@ def resting_on(
     counts: dict[str, int] = {}
     for stage in stages:
         counts[stage.evidence] = counts.get(stage.evidence, 0) + 1
-    told = [f"{count} stages by {'whole tensors' if name == WHOLE else name}" for name, count in counts.items()]
+    whole = "whole rows of those" if kept else "whole tensors"
+    told = [f"{count} stages by {whole if name == WHOLE else name}" for name, count in counts.items()]
     blind: dict[str, int] = {}
     for stage in stages:
         for name in stage.not_judged:

@@ -61,6 +61,10 @@ def checks(context: GateContext) -> Iterator[Check]:
         except NotOffered as error:
             yield Check("both loops", NOT_JUDGED, f"the device has one loop: {error}", undeclared=True)
             return
+        if waiting.describe() == ahead.describe():
+            alike = "with either value of `loop` the device describes itself alike: nothing says that it has two"
+            yield Check("both loops", INCONCLUSIVE, alike)
+            return
         seen = SideBySide()
         for number, prompt in _chosen(context):
             _compare(seen, number, prompt, context, waiting, ahead)
@@ -104,15 +108,19 @@ def _compare(
 
 
 def rounds_of(device: Device, ids: Sequence[int], budget: int) -> list[Round]:
-    """What each round drafted and emitted, the prefill the first of them; nobody watches."""
+    """What each round drafted and emitted, the prefill the first of them; nobody watches.
+
+    Where a loop returns other tokens than its rounds emitted, these are one round more.
+    """
     rounds: list[Round] = []
 
     def over(drafts: Sequence[Any], emitted: Sequence[Any], tokens: Sequence[Any] | None = None) -> None:
         rounds.append((tuple(map(index, drafts)), tuple(map(index, emitted))))
 
     if isinstance(device, Looping):
-        device.speculate(ids, budget, untapped, over)
-        return rounds
+        returned = tuple(map(index, device.speculate(ids, budget, untapped, over)))
+        told = tuple(token for _, emitted in rounds for token in emitted)
+        return rounds if returned == told else [*rounds, ((), returned)]
     eos, left = device.describe().eos, budget - 1
     over((), [device.prefill(ids, budget, untapped)])
     while left > 0 and rounds[-1][1][-1] not in eos:
@@ -154,7 +162,8 @@ def _parted(number: int, right: list[Round], said: list[Round]) -> tuple[Place, 
     round_ = next((n for n, pair in enumerate(zip(right, said, strict=False)) if pair[0] != pair[1]), None)
     if round_ is None:
         round_ = min(len(right), len(said))
-        return Place(ACCEPT_EMITTED, None, number, round_), f"{len(said)} rounds in place of {len(right)}"
+        what = f"{len(said)} rounds in place of {len(right)}, or it returns other tokens than those of its rounds"
+        return Place(ACCEPT_EMITTED, None, number, round_), what
     (drafts, emitted), (own_drafts, own) = right[round_], said[round_]
     stage = DRAFT_TOKENS if drafts != own_drafts else ACCEPT_EMITTED
     what = (

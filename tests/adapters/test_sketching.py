@@ -48,6 +48,12 @@ def test_what_is_kept_whole_comes_whole():
     assert list(trace.tensors) == [(0, NARROW)]
 
 
+def test_caches_are_handed_over_whole():
+    trace = Trace(NAMES, keeping=KEEPING)
+    trace.begin(0)
+    assert trace.projection("kv.target.0.k", 64) is None and trace.projection(STAGE, 64) is not None
+
+
 def test_a_forced_stage_continues_with_the_goldens():
     golden = np.ones((5, 4, 16), np.float32)
     trace = ForcingTrace(NAMES, lambda round_, stage: golden, {STAGE}, keeping=KEEPING)

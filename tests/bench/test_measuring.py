@@ -1,4 +1,4 @@
-"""What is measured of devices of known cost, and what is no pass."""
+"""What is measured of devices of known cost, and what does not pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parity.bench.decoding import ByLoop, ByVerbs, plain
 from parity.bench.judge import gates
 from parity.bench.measure import run_bench
 from parity.bench.records import read_bench
-from parity.errors import NotOffered, UsageError
+from parity.errors import DeviceFailed, NotOffered, UsageError
 from tests.bench.fakes import COSTS, Fake, FakeLoop, FakePlain, Ticks, request, token, workload
 
 ROUND = 0.2 + 1.0 + 0.1
@@ -219,6 +219,22 @@ def test_the_gate_is_judged_by_the_lower_end(tiny, at_least, noise, verdict):
     report = run_bench(request(tiny, make, ticks, at_least=at_least, repeats=4))
     assert [one.verdict for one in report.gates] == ([verdict] if verdict else [])
     assert report.verdict == (verdict or "pass")
+
+
+def test_one_prompt_shows_nothing_of_another(tiny):
+    ticks = Ticks()
+    report = run_bench(request(tiny, lambda k: FakePlain(ticks, k), ticks, workloads=(workload(1),), repeats=4))
+    assert report.exit_code == 3 and "one prompt: its repeats say nothing" in report.findings[0]
+
+
+@pytest.mark.parametrize(
+    ("made", "said"), [([], "it emitted nothing"), ([1.5], "no list of token ids"), (3, "no list")]
+)
+def test_plain_decoding_that_returns_no_tokens_has_failed(made, said):
+    device = FakePlain(Ticks())
+    device.decode_plain = lambda prompt_ids, max_new_tokens: made
+    with pytest.raises(DeviceFailed, match=said):
+        plain(device, Ticks())({"one": [1, 2, 3]}, 5)
 
 
 def test_the_best_of_many_has_wider_limits(tiny):

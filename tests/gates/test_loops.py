@@ -70,6 +70,30 @@ def test_a_loop_that_gives_other_tokens_every_time_says_nothing_of_the_other(gat
     assert checks[ROUNDS].verdict == "inconclusive" and "again" in checks[ROUNDS].evidence
 
 
+def test_a_loop_that_returns_other_tokens_than_its_rounds_emitted_fails(judged):
+    rounds = judged("tests.gates.test_loops:short_of_one")[ROUNDS]
+    assert rounds.verdict == "fail" and "it returns other tokens than those of its rounds" in rounds.evidence
+
+
+def test_a_factory_that_ignores_the_loop_is_no_evidence_of_two(judged):
+    (check,) = judged("tests.gates.test_loops:deaf").values()
+    assert check.verdict == "inconclusive" and "describes itself alike" in check.evidence
+
+
+def short_of_one(target, drafter, k, precision="bfloat16", loop: str = "synchronous"):
+    """The asynchronous loop returns its text without the last token, and tells of it."""
+    made = closed(target, drafter, k, precision, loop)
+    if loop == "asynchronous":
+        clean = made.speculate
+        made.speculate = lambda *given: clean(*given)[:-1]
+    return made
+
+
+def deaf(target, drafter, k, precision="bfloat16", loop: str = "synchronous"):
+    """A factory that takes the option and has one loop."""
+    return device.load(target, drafter, k, precision)
+
+
 def one_bit_off(target, drafter, k, precision="bfloat16", loop: str = "synchronous", chunk: int = 1):
     """The asynchronous loop leaves the last bit of one value of a committed row otherwise."""
     made = device.load(target, drafter, k, precision, loop=loop, chunk=chunk)
