@@ -272,6 +272,7 @@ def _same(a: Any, b: Any) -> bool:
             "kv_scales": {},
             "settled": [],
             "lanes": 1,
+            "layers": None,
             "sampling": "",
             "seed": 0,
             "kept": [],
