@@ -78,6 +78,11 @@ def test_the_last_row_of_each_prefill_is_what_verify_is_compared_with(off, verdi
     assert state.verdict == verdict and (verdict == "pass" or "verify.logits row" in state.evidence), state
 
 
+def test_taps_of_layers_that_are_hidden_are_not_judged(gate):
+    (check,) = gate("taps", "numpy,show=drafter.taps+logits").values()
+    assert check.verdict == "not judged" and "does not show target." in check.evidence, check
+
+
 @pytest.mark.parametrize("name", ["rollback", "boundary"])
 def test_caches_that_are_declared_to_be_hidden_are_not_judged(name, shallow_golden, tmp_path):
     device = "numpy,show=layer-outputs"
