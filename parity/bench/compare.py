@@ -62,6 +62,7 @@ def compare_reports(first: BenchReport, second: BenchReport, anyway: bool = Fals
     both = [(cell, theirs[cell.axes.name]) for cell in first.cells if cell.turns and cell.axes.name in theirs]
     if not both:
         raise UsageError("the two benches have no cell in common")
+    _refuse_timeless(both)
     figures = tuple(_figures(first, second, both, seed))
     wrong = tuple(f"{cell.axes.name}: {said}" for cell in second.cells for said in cell.parted)
     missing = tuple(_missing(first, second))
@@ -76,6 +77,15 @@ def compare_reports(first: BenchReport, second: BenchReport, anyway: bool = Fals
         verdict=verdict,
         exit_code=EXITS[verdict],
     )
+
+
+def _refuse_timeless(both: list[tuple[BenchCell, BenchCell]]) -> None:
+    """Raises:
+    UsageError: tokens came out in no time, or in less.
+    """
+    for cell in (cell for pair in both for cell in pair):
+        if any(turn.decoded and not turn.decode > 0 for turn in cell.turns):
+            raise UsageError(f"{cell.axes.name}: a run decoded in no time or less; nothing can be compared with it")
 
 
 def differences(first: BenchReport, second: BenchReport) -> Iterator[str]:

@@ -39,12 +39,17 @@ def checks(context: GateContext) -> Iterator[Check]:
     free = [stage for stage in FORCED if stage not in run.manifest.case.forced]
     own = isinstance(context.device(), Looping)
     judged = {name: judge_rows(context.basis("chained"), run, stage, vocabulary) for name, stage in groups.items()}
-    if not own and "drafter" in judged and all((one.verdict == SAME).all() and not one.lack for one in judged.values()):
+    if not own and "drafter" in judged and all(map(_same, judged.values())):
         free = []  # no difference, and so no row with another context
     for name, rows in judged.items():
         yield _group(name, rows, run.manifest.case.precision, free, own)
     yield own_choices(golden, run, vocabulary)
     yield planted_ties(context, vocabulary, [*groups.values()])
+
+
+def _same(judged: JudgedRows) -> bool:
+    """Whether there are rows, and each holds the golden's choice."""
+    return bool(judged.verdict.size and (judged.verdict == SAME).all() and not judged.lack)
 
 
 def _group(name: str, judged: JudgedRows, precision: str, free: list[str], own: bool) -> Check:

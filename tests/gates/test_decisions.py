@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from parity.compare.basis import Basis
+from parity.compare.choices import SAME
 from parity.errors import Inconclusive
 from parity.gates import run_gate
 from parity.gates.context import GateContext
-from parity.gates.decisions import GROUPS, PlantedTies
-from parity.gates.decisions_rows import DraftVocabulary, _moved, judge_rows, read_draft_vocabulary
+from parity.gates.decisions import GROUPS, PlantedTies, _same
+from parity.gates.decisions_rows import DraftVocabulary, JudgedRows, _moved, judge_rows, read_draft_vocabulary
 from parity.golden.store import Dump
 from parity.isolation.device import _offers
 from parity.producers import builder
@@ -78,6 +79,14 @@ def test_a_tie_rule_that_lets_the_last_equal_value_win_is_red_on_the_planted_tie
     ties = gate(device)[0][TIES]
     assert ties.verdict == "fail" and "one of them" in ties.evidence
     assert ties.place.stage == ("drafter.draft_tokens" if "drafter" in device else "target.tokens")
+
+
+def test_no_rows_are_not_rows_without_a_difference():
+    rows = JudgedRows(*["verify.logits", np.array([], object), *[np.zeros(0)] * 10])
+    assert not _same(rows)
+    assert _same(replace(rows, verdict=np.array([SAME]))) and not _same(
+        replace(rows, verdict=np.array([SAME]), lack="x")
+    )
 
 
 def test_a_device_that_never_chooses_its_last_columns_is_red_on_the_planted_ties():
