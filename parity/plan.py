@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from parity.contract.sizes import PairSizes, read_pair
+from parity.pair_sizes import PairSizes, read_pair
 from parity.errors import UsageError
 from parity.golden.keeping import Keeping
 from parity.golden.smaller import Smaller

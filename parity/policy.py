@@ -97,7 +97,7 @@ PAIR = tuple(declared(4, 2, pages=True, quantised=True))
 class PolicyPart(BaseModel):
     """Base of every part: unknown fields are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Bound(PolicyPart):

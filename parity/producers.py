@@ -15,7 +15,7 @@ from weakref import finalize
 import numpy as np
 
 from parity.bundled import published_configs, tiny
-from parity.contract.sizes import read_pair
+from parity.pair_sizes import read_pair
 from parity.errors import UsageError
 from parity.factories import ENGINES, Factory
 from parity.golden.manifest import Model, Producer

@@ -47,7 +47,7 @@ class Copies:
     """
 
     def __init__(self, golden: TrustedGolden, mode: str):
-        self.golden, self.mode = golden, mode
+        self.golden, self.mode, self.before = golden, mode, behind(golden.declared)
         self.counted: dict[Origin, int] = {}
         self.copied: dict[Origin, int] = {}
         self.stages: dict[Origin, set[str]] = {}
@@ -91,7 +91,7 @@ class Copies:
             return False
         if named.stage.part in INNER or self.mode != "chained":
             return named.stage.part in INNER
-        return any(self.golden.declared[name].stage.part in INNER for name in behind(named.name, self.golden.declared))
+        return any(self.golden.declared[name].stage.part in INNER for name in self.before[named.name])
 
     def _sources(self, rows: StageRows) -> Iterator[tuple[str, np.ndarray]]:
         """What a device may be a copy of; a floor of the other mode is read inside the layers only, which is enough."""

@@ -107,10 +107,10 @@ def mark(results: Sequence[StageResult], golden: DumpView, mode: str) -> list[St
     for name, before in sources.items():
         for source in before:
             consumers.setdefault(source, []).append(name)
-    marked = []
+    marked, before = [], behind(names)
     for result in results:
         direct = _before(result, sources[result.stage], by_name, passes)
-        failed = (name for name in behind(result.stage, names) if name in by_name and by_name[name].verdict == FAIL)
+        failed = (name for name in before[result.stage] if name in by_name and by_name[name].verdict == FAIL)
         unseen = any(not _later(by_name[name], result, passes) for name in failed)
         marked.append(replace(result, marks=_marks(result, direct, unseen, by_name, consumers, mode)))
     return marked
@@ -207,15 +207,24 @@ def _lasting(result: StageResult, by_name: Results, consumers: Mapping[str, list
     return "step" if persists else "spike"
 
 
-def behind(stage: str, names: Mapping[str, Named]) -> set[str]:
-    """Every stage that this one is computed from in the same round, however far: an error may pass unseen between."""
-    sources: set[str] = set()
-    left = [stage]
+def behind(names: Mapping[str, Named]) -> dict[str, set[str]]:
+    """Of each stage every one that it is computed from in the same round, however far: an error may pass unseen between."""
+    direct = {
+        named.name: [name for name in inputs(named, names) if names[name].stage.side not in ("kv", "accept")]
+        for named in names.values()
+    }
+    return {name: _reached(name, direct) for name in direct}
+
+
+def _reached(start: str, direct: Mapping[str, Sequence[str]]) -> set[str]:
+    """What a walk from one stage along these edges meets; the start alone only if a walk comes back to it."""
+    met: set[str] = set()
+    left = [start]
     while left:
-        direct = [name for name in inputs(names[left.pop()], names) if names[name].stage.side not in ("kv", "accept")]
-        left += [name for name in direct if name not in sources]
-        sources.update(direct)
-    return sources
+        new = [name for name in direct[left.pop()] if name not in met]
+        met.update(new)
+        left += new
+    return met
 
 
 def excess(result: StageResult) -> float:
@@ -255,7 +264,7 @@ def attest(results: Sequence[StageResult], golden: TrustedGolden) -> list[StageR
 def in_doubt(stage: str, golden: TrustedGolden) -> bool:
     """Whether the references disagree on a stage, or on one that it is computed from and not on the stage itself."""
     disputed, agreed = _said(golden.manifest)
-    return stage in disputed or (stage not in agreed and bool(disputed & behind(stage, golden.declared)))
+    return stage in disputed or (stage not in agreed and bool(disputed & behind(golden.declared)[stage]))
 
 
 def doubted_sides(golden: TrustedGolden) -> set[str]:

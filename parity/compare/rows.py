@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import count
 
 import numpy as np
@@ -188,7 +189,7 @@ def _aligned(
     if len(tensors) < len(stored):
         raise Inconclusive(f"prompt {prompt}, round {round_}: {named.name} is listed and cannot be read")
     kinds = "iuf" if named.stage.exact else "f"
-    if any(tensor.dtype.name not in COMPARED or _kind(tensor) not in kinds for tensor in tensors):
+    if not all(_compares(tensor.dtype, kinds) for tensor in tensors):
         return None
     if any(dump.view.rows(named.name, round_) == "last" for dump, _ in sides):
         start = max(map(len, tensors)) - 1
@@ -196,9 +197,10 @@ def _aligned(
     return (start, tensors) if len({tensor.shape for tensor in tensors}) == 1 else None
 
 
-def _kind(tensor: np.ndarray) -> str:
-    """The kind of its dtype; bfloat16 is a float, which NumPy does not know."""
-    return "f" if tensor.dtype.name == "bfloat16" else tensor.dtype.kind
+@lru_cache
+def _compares(dtype: np.dtype, kinds: str) -> bool:
+    """Whether a tensor of this dtype is compared, as one of these kinds; bfloat16 is a float, which NumPy does not know."""
+    return dtype.name in COMPARED and ("f" if dtype.name == "bfloat16" else dtype.kind) in kinds
 
 
 def order(golden: DumpView) -> dict[tuple[bool, str], int]:

@@ -9,7 +9,7 @@ from parity.contract.describing import check_description
 from parity.contract.lines import LINES, LOOP_ONLY, OK, VERBS_ONLY, Checked, Ledger
 from parity.contract.loops import LoopWalk
 from parity.contract.probes import probe
-from parity.contract.sizes import PairSizes, read_pair
+from parity.pair_sizes import PairSizes, read_pair
 from parity.contract.walk import Stopped, Walk, rows_needed
 from parity.errors import ParityError
 from parity.factories import Factory

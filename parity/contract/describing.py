@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from parity.contract.lines import Ledger
-from parity.contract.sizes import PairSizes
+from parity.pair_sizes import PairSizes
 from parity.errors import UsageError
 from parity.families import FAMILIES
 from parity.kv_cache import of_drafter

@@ -10,7 +10,7 @@ import numpy as np
 from parity.arrays import Array
 from parity.compare.structure import DEVICE, INTEGER
 from parity.contract.lines import Ledger
-from parity.contract.sizes import PairSizes
+from parity.pair_sizes import PairSizes
 from parity.errors import UsageError
 from parity.golden.shards import merge_shards, split
 from parity.shown import RETURNED, View

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.contract.lines import Ledger
-from parity.contract.sizes import PairSizes
+from parity.pair_sizes import PairSizes
 from parity.contract.tap import ContractTap, Force, Interrupt, unforced
 from parity.errors import ParityError
 from parity.families import agreeing, family_of

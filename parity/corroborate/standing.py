@@ -49,10 +49,10 @@ def standing_of(name: str, pairs: Sequence[ReferencePair]) -> StageStanding:
 
 def settled(stages: dict[str, StageStanding], names: Mapping[str, Named]) -> dict[str, StageStanding]:
     """Blame a reference that is outvoted at a stage, from that round on, for what is computed from that stage."""
-    decided = dict(stages)
+    decided, before = dict(stages), behind(names)
     for name, standing in stages.items():
         if standing.verdict == DISPUTED:
-            sources = [stages[other] for other in behind(name, names) if other in stages]
+            sources = [stages[other] for other in before[name] if other in stages]
             guilty = [
                 {
                     one

@@ -81,7 +81,7 @@ Mode = Literal["golden", "chained", "local"]
 class Record(BaseModel):
     """Base of every part: unknown fields are errors, so that a typo is not silently ignored."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class ProducerPart(Record):

@@ -65,8 +65,11 @@ def read(path: Path, dtypes: Mapping[str, np.dtype[Any]] = DTYPES) -> dict[str, 
         header = files.parsed(file.read(length), f"the header of {path}")
         if not isinstance(header, dict):
             raise UsageError(f"{path} is not a safetensors file: its header is no JSON object")
+        # As a plain array: each slice of a memmap runs Python code of its own.
         body = (
-            np.memmap(file, dtype=np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.empty(0, np.uint8)
+            np.asarray(np.memmap(file, dtype=np.uint8, mode="r", offset=8 + length))
+            if size > 8 + length
+            else np.empty(0, np.uint8)
         )
     return {name: _tensor(path, body, name, entry, dtypes) for name, entry in header.items() if name != "__metadata__"}
 
