@@ -9,10 +9,10 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from parity.pair_sizes import PairSizes, read_pair
 from parity.errors import UsageError
 from parity.golden.keeping import Keeping
 from parity.golden.smaller import Smaller
+from parity.pair_sizes import PairSizes, read_pair
 from parity.stages import PREFILL, ROUND, Named, declared, select
 
 FLOAT_BYTES, EXACT_BYTES = 4 + 2 + 2, 3 * 8

@@ -15,7 +15,6 @@ from weakref import finalize
 import numpy as np
 
 from parity.bundled import published_configs, tiny
-from parity.pair_sizes import read_pair
 from parity.errors import UsageError
 from parity.factories import ENGINES, Factory
 from parity.golden.manifest import Model, Producer
@@ -23,6 +22,7 @@ from parity.golden.smaller import Smaller
 from parity.golden.store import Dump
 from parity.golden.views import DumpView, TrustedGolden
 from parity.home import fresh
+from parity.pair_sizes import read_pair
 from parity.partial import scratch
 from parity.plan import GoldenPlan, golden_plan
 from parity.progress import Progress, quiet

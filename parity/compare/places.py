@@ -107,10 +107,10 @@ def mark(results: Sequence[StageResult], golden: DumpView, mode: str) -> list[St
     for name, before in sources.items():
         for source in before:
             consumers.setdefault(source, []).append(name)
-    marked, before = [], behind(names)
+    marked, upstream = [], behind(names)
     for result in results:
         direct = _before(result, sources[result.stage], by_name, passes)
-        failed = (name for name in before[result.stage] if name in by_name and by_name[name].verdict == FAIL)
+        failed = (name for name in upstream[result.stage] if name in by_name and by_name[name].verdict == FAIL)
         unseen = any(not _later(by_name[name], result, passes) for name in failed)
         marked.append(replace(result, marks=_marks(result, direct, unseen, by_name, consumers, mode)))
     return marked
@@ -208,7 +208,7 @@ def _lasting(result: StageResult, by_name: Results, consumers: Mapping[str, list
 
 
 def behind(names: Mapping[str, Named]) -> dict[str, set[str]]:
-    """Of each stage every one that it is computed from in the same round, however far: an error may pass unseen between."""
+    """Of each stage all that it is computed from in the same round, however far: an error may pass unseen between."""
     direct = {
         named.name: [name for name in inputs(named, names) if names[name].stage.side not in ("kv", "accept")]
         for named in names.values()

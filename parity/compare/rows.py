@@ -199,7 +199,7 @@ def _aligned(
 
 @lru_cache
 def _compares(dtype: np.dtype, kinds: str) -> bool:
-    """Whether a tensor of this dtype is compared, as one of these kinds; bfloat16 is a float, which NumPy does not know."""
+    """Whether a tensor of this dtype is compared, as one of these kinds; bfloat16 is a float, unknown to NumPy."""
     return dtype.name in COMPARED and ("f" if dtype.name == "bfloat16" else dtype.kind) in kinds
 
 

@@ -49,8 +49,8 @@ class LineFit:
 def fit(golden: np.ndarray, other: np.ndarray) -> LineFit:
     """Fit `other` [R, ...] against `golden` [R, ...]; elements that are not finite count as equal.
 
-    A golden without spread has no scale; its bias is the mean error. No BLAS: its threads cost twenty times what a small
-    stage's sums do.
+    A golden without spread has no scale; its bias is the mean error. No BLAS: its threads cost twenty times what the
+    sums of a small stage do.
     """
     golden, other = (side.reshape(len(side), -1) for side in (golden, other))
     count = golden.size

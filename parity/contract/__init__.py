@@ -9,11 +9,11 @@ from parity.contract.describing import check_description
 from parity.contract.lines import LINES, LOOP_ONLY, OK, VERBS_ONLY, Checked, Ledger
 from parity.contract.loops import LoopWalk
 from parity.contract.probes import probe
-from parity.pair_sizes import PairSizes, read_pair
 from parity.contract.walk import Stopped, Walk, rows_needed
 from parity.errors import ParityError
 from parity.factories import Factory
 from parity.guard import unguarded
+from parity.pair_sizes import PairSizes, read_pair
 from parity.seam import Batched, Device, Looping
 
 __all__ = ["LINES", "Checked", "check_device"]

@@ -7,10 +7,10 @@ from dataclasses import fields
 from typing import Any
 
 from parity.contract.lines import Ledger
-from parity.pair_sizes import PairSizes
 from parity.errors import UsageError
 from parity.families import FAMILIES
 from parity.kv_cache import of_drafter
+from parity.pair_sizes import PairSizes
 from parity.seam import Description, Shown
 from parity.shown import View, with_returned
 from parity.stages import declared, matches

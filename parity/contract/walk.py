@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from parity.contract.lines import Ledger
-from parity.pair_sizes import PairSizes
 from parity.contract.tap import ContractTap, Force, Interrupt, unforced
 from parity.errors import ParityError
 from parity.families import agreeing, family_of
+from parity.pair_sizes import PairSizes
 from parity.seam import Description, Device
 from parity.shown import View
 
