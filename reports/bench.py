@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from parity.bench.baseline import choices
 from parity.bench.compare import BenchComparison
 from parity.bench.records import BenchCell, BenchReport, Predicted
 from parity.bench.roofline import Peaks, Planned
@@ -30,7 +31,10 @@ def print_bench(report: BenchReport) -> None:
         out.print(f"checkpoint: {note}", soft_wrap=True)
     for block in dict.fromkeys(cell.axes.block for cell in report.cells):
         out.print(Text(block, style="bold"))
-        out.print(_cells([cell for cell in report.cells if cell.axes.block == block]))
+        cells = [cell for cell in report.cells if cell.axes.block == block]
+        out.print(_cells(cells))
+        for said in choices(cells):
+            out.print(said, soft_wrap=True)
     if report.predictions:
         out.print(Text("the model: measured = predicted x tokens x costs x rest", style="bold"))
         out.print(_predictions(report.predictions))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from parity.bench.decoding import Contestant, Prompts, Timed
-from parity.bench.records import BenchAxes, BenchRounds, BenchTurn, Decoding
+from parity.bench.records import BenchAxes, BenchRounds, BenchTurn
 from parity.decode import ended
 from parity.errors import DeviceFailed, Inconclusive, UsageError
 
@@ -41,7 +41,7 @@ class Cell:
             self.error = str(error)
             return
         if repeat is not None:
-            self.turns.append(_turn(timed, repeat, self.axes.decoding))
+            self.turns.append(_turn(timed, repeat, self.axes.plain))
 
     def _checked(self, timed: Timed, budget: int) -> None:
         """Keep its tokens.
@@ -80,11 +80,11 @@ def _with_median(turns: list[BenchTurn]) -> list[BenchTurn]:
     ]
 
 
-def _turn(timed: Timed, repeat: int, decoding: Decoding) -> BenchTurn:
+def _turn(timed: Timed, repeat: int, plain: bool) -> BenchTurn:
     rounds = [
         BenchRounds(emitted=tuple(one.emitted), accepted=tuple(one.accepted), drafted=tuple(one.drafted))
         for one in timed.sequences.values()
-        if decoding != "plain"
+        if not plain
     ]
     return BenchTurn(
         repeat=repeat,

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from parity.bench.baseline import baseline_of
 from parity.bench.figures import times
 from parity.bench.judge import EXITS, FAIL, INCONCLUSIVE, PASS
 from parity.bench.records import BenchCell, BenchRecord, BenchReport, BenchVerdict
@@ -126,23 +127,17 @@ def _missing(first: BenchReport, second: BenchReport) -> Iterator[str]:
 def _figures(
     first: BenchReport, second: BenchReport, both: list[tuple[BenchCell, BenchCell]], seed: int
 ) -> Iterator[ComparedFigure]:
-    speculates = [pair for pair in both if pair[0].axes.decoding != "plain"]
+    speculates = [pair for pair in both if not pair[0].axes.plain]
     confidence = 1 - (1 - CONFIDENCE) / (len(both) + len(speculates))
     for one, other in both:
         found = rate_ratio(times(other.turns), times(one.turns), confidence, paired=False, seed=seed)
         yield _said(one.axes.name, "tokens/s", found)
-        plains = [_plain(report, cell) for report, cell in ((first, one), (second, other))]
-        if one.axes.decoding != "plain" and all(plains):
+        plains = [baseline_of(cell, report.cells) for report, cell in ((first, one), (second, other))]
+        if not one.axes.plain and all(plains):
             mine, theirs = (
                 _over(cell, plain) for cell, plain in zip((other, one), reversed(plains), strict=True) if plain
             )
             yield _said(one.axes.name, "over plain", rate_ratio(mine, theirs, confidence, paired=False, seed=seed))
-
-
-def _plain(report: BenchReport, cell: BenchCell) -> BenchCell | None:
-    """The plain decoding beside a cell."""
-    same = (other for other in report.cells if other.axes.block == cell.axes.block and other.turns)
-    return next((o for o in same if (o.axes.device, o.axes.decoding) == (cell.axes.device, "plain")), None)
 
 
 def _over(cell: BenchCell, plain: BenchCell) -> Times:

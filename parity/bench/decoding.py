@@ -209,7 +209,17 @@ def plain(device: Any, clock: Clock = perf_counter) -> Contestant:
     if isinstance(device, Looping):
         name = device.describe().name
         raise NotOffered(f"device {name} runs a loop of its own and offers no plain one (`parity.seam.PlainDecoding`)")
+    return plain_by_verbs(device, clock)
+
+
+def plain_by_verbs(device: Any, clock: Clock = perf_counter) -> Contestant:
+    """The device without drafts, `verify` and `commit` token by token."""
     return ByVerbs(device, drafts=False, clock=clock)
+
+
+def two_ways(device: Any) -> bool:
+    """Whether a device decodes plainly both in one call and by verbs: speculation has to beat the faster one."""
+    return isinstance(device, PlainDecoding) and not isinstance(device, Looping)
 
 
 def speculative(device: Any, clock: Clock = perf_counter) -> Contestant:

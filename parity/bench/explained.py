@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from parity.bench.baseline import baseline_of
 from parity.bench.model import RoundCost, expected_tokens, speed_up, speed_up_constant
 from parity.bench.records import BenchCell, Predicted
 from parity.errors import Inconclusive, UsageError
@@ -31,7 +32,7 @@ def _others(cell: BenchCell, cells: Sequence[BenchCell]) -> list[BenchCell]:
 
 def _predicted(cell: BenchCell, block: Sequence[BenchCell], roofline: Roofline | None) -> Predicted | None:
     mine = [other for other in block if other.axes.device == cell.axes.device]
-    plain = next((other for other in mine if other.axes.decoding == "plain"), None)
+    plain = baseline_of(cell, mine)
     fixed = [other for other in mine if other.axes.decoding == "speculative" and _speculation(other)]
     timed = _timed(cell, block)
     if plain is None or not fixed or timed is None or cell.overall is None or cell.overall.over_plain is None:

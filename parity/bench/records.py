@@ -12,8 +12,9 @@ from parity.bench.statistics import Ratio, Spread
 from parity.errors import UsageError
 
 SCHEMA_VERSION: Literal[1] = 1
-Decoding = Literal["plain", "speculative", "controlled"]
-"""Without drafts; K drafts in every round; the controller's choice of 0 to K."""
+Decoding = Literal["plain", "plain-by-verbs", "speculative", "controlled"]
+"""Without drafts; the same by `verify` and `commit`, of a device that also does it in one call; K drafts in every round;
+the controller's choice of 0 to K."""
 ClockName = Literal["wall", "processor"]
 """Seconds of the wall, or of this process' processors, which others on the machine do not lengthen."""
 BenchVerdict = Literal["pass", "fail", "inconclusive"]
@@ -75,6 +76,11 @@ class BenchAxes(BenchRecord):
     decoding: Decoding
     k: int
     lanes: int
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is drafted."""
+        return self.decoding in ("plain", "plain-by-verbs")
 
     @property
     def name(self) -> str:
@@ -155,7 +161,7 @@ class BenchFigures(BenchRecord):
         token_ms: milliseconds of such a token.
         first_token_ms: until the first token is with the host.
         stage_ms: milliseconds of a call of each verb, the mean of each repeat.
-        over_plain: the rate over plain decoding of the same device, interleaved.
+        over_plain: the rate over the faster plain decoding of the same device, interleaved.
     """
 
     tokens_per_second: Spread
@@ -173,6 +179,7 @@ class BenchCell(BenchRecord):
         turns: every timed run.
         parted: where its tokens part from plain decoding's, in words; nothing where they are the same.
         error: why there is nothing, where there is nothing.
+        baseline: the cell of plain decoding that its ratio is over, the faster one where there are two.
         memory: bytes resident at the most in a process of its own, and before its device was built; None: not asked.
     """
 
@@ -182,6 +189,7 @@ class BenchCell(BenchRecord):
     prompts: dict[str, BenchFigures] = {}
     parted: tuple[str, ...] = ()
     error: str = ""
+    baseline: str = ""
     memory: tuple[int, int] | None = None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.bench.cell import Cell
-from parity.bench.decoding import Prompts, controlled, plain, speculative
+from parity.bench.decoding import Prompts, controlled, plain, plain_by_verbs, speculative, two_ways
 from parity.bench.pair import with_room
 from parity.bench.records import BenchAxes, Decoding
 from parity.bench.request import CALLED, SCENARIOS, BenchRequest, Setting
@@ -18,6 +18,8 @@ from parity.errors import Inconclusive, NotOffered
 from parity.factories import options_of
 from parity.seam import Looping
 
+MAKE = {"plain": plain, "plain-by-verbs": plain_by_verbs, "speculative": speculative, "controlled": controlled}
+"""Who decodes so."""
 CHUNK = 256
 """Rows of a prefill at a time, of long prompts: their scores with a whole cache would not fit beside it."""
 
@@ -110,6 +112,8 @@ class Session:
         """Plain decoding, every K, and the controller of one device."""
         first, most = next(iter(devices)), max(devices)
         yield self._cell(setting, workload, name, devices[first], "plain", 0)
+        if two_ways(devices[first]):
+            yield self._cell(setting, workload, name, devices[first], "plain-by-verbs", 0)
         if not SCENARIOS[setting.scenario].speculates:
             return
         for k, device in devices.items():
@@ -131,7 +135,7 @@ class Session:
         )
         if isinstance(device, str):
             return Cell(axes, error=device)
-        make = {"plain": plain, "speculative": speculative, "controlled": controlled}[decoding]
+        make = MAKE[decoding]
         try:
             return Cell(axes, make(device, self.request.clock_of(device)), device.describe().eos)
         except Inconclusive as error:

@@ -117,6 +117,7 @@ def test_a_bench_of_the_numpy_engine(parity, pair, tmp_path):
     report = json.loads(out["json"].read_text())
     assert [cell["axes"]["decoding"] for cell in report["cells"]] == [
         "plain",
+        "plain-by-verbs",
         "speculative",
         "speculative",
         "controlled",

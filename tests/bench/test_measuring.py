@@ -11,6 +11,7 @@ from parity.bench.judge import gates
 from parity.bench.measure import run_bench
 from parity.bench.records import read_bench
 from parity.errors import DeviceFailed, NotOffered, UsageError
+from parity.reports.bench_page import bench_page
 from tests.bench.fakes import COSTS, Fake, FakeLoop, FakePlain, Ticks, request, token, workload
 
 ROUND = 0.2 + 1.0 + 0.1
@@ -288,3 +289,40 @@ def test_k_cannot_be_chosen_of_a_device_that_has_one(tiny):
     ticks = Ticks()
     report = run_bench(request(tiny, lambda k: Fake(ticks, k, varies=False), ticks, controller=True))
     assert report.exit_code == 3 and "drafts K = 4 tokens in every round" in report.findings[0]
+
+
+@pytest.mark.parametrize(("in_one_call", "faster"), [(3.0, "plain-by-verbs"), (0.5, "plain")])
+def test_speculation_has_to_beat_the_faster_plain_decoding(tiny, in_one_call, faster):
+    """A `decode_plain` three times as slow as the verbs would flatter the ratio by that; both stand in the report."""
+    ticks = Ticks()
+
+    class TwoWays(FakePlain):
+        def decode_plain(self, prompt_ids, max_new_tokens):
+            self.ticks.take((in_one_call - 1.0) * (max_new_tokens - 1))
+            return super().decode_plain(prompt_ids, max_new_tokens)
+
+    report = run_bench(request(tiny, lambda k: TwoWays(ticks, k), ticks))
+    found = cells(report)
+    assert found["plain"].overall.token_ms.median == pytest.approx(1000 * in_one_call)
+    assert found["plain-by-verbs"].overall.token_ms.median == pytest.approx(1000)
+    step = min(in_one_call, 1.0)
+    assert found["speculative"].overall.over_plain.estimate == pytest.approx(step * 28 / (8 * ROUND))
+    assert found["speculative"].baseline == found[faster].axes.name and not found["plain"].baseline
+    (gate,) = report.gates
+    assert gate.ratio.estimate == pytest.approx(step * 28 / (8 * ROUND))
+    (model,) = report.predictions
+    assert model.predicted == pytest.approx(step * 28 / (8 * ROUND))
+    assert f"over {faster}, the faster one" in bench_page(report)
+
+
+def test_two_ways_of_plain_decoding_that_part_fail(tiny):
+    ticks = Ticks()
+
+    class Other(FakePlain):
+        def verify(self, draft_tokens, tap):
+            return super().verify(draft_tokens, tap) + (not len(draft_tokens))
+
+    report = run_bench(request(tiny, lambda k: Other(ticks, k), ticks))
+    assert (
+        report.exit_code == 1 and "plain-by-verbs/k0: prompt prompt 0 parts from plain decoding" in report.findings[0]
+    )
