@@ -79,11 +79,12 @@ def _cells(cells: Sequence[BenchCell]) -> Table:
 
 
 def _predictions(rows: Iterable[Predicted]) -> Table:
-    table = _table("cell", "predicted", "measured", "tokens", "costs", "rest", "a constant", "roofline")
+    table = _table("cell", "model", "predicted", "measured", "tokens", "costs", "rest", "a constant", "roofline")
     for row in rows:
         allowed = "" if row.roofline is None else f"{row.roofline:.2f}x"
         factors = (f"{one:.2f}" for one in (row.tokens, row.costs, row.rest))
-        table.add_row(row.cell, f"{row.predicted:.2f}x", ratio(row.measured), *factors, f"{row.constant:.2f}x", allowed)
+        measured = f"{row.predicted:.2f}x", ratio(row.measured)
+        table.add_row(row.cell, row.model, *measured, *factors, f"{row.constant:.2f}x", allowed)
     return table
 
 
@@ -135,6 +136,6 @@ def ratio(value: Ratio | None) -> str:
 def _table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
     for heading in headings:
-        left = heading in ("cell", "device", "decoding", "figure", "bound by", "")
+        left = heading in ("cell", "device", "decoding", "figure", "bound by", "model", "")
         table.add_column(heading, justify="left" if left else "right", overflow="fold")
     return table

@@ -63,7 +63,7 @@ def _overall(report: BenchReport, cells: Sequence[BenchCell]) -> Iterator[str]:
         if one is None:
             yield f"| {_row(cell)} | {cell.axes.k or ''} | {_plain(cell.error)} | | | | | | |"
             continue
-        modelled = f"{model.predicted:.2f}" if model else ""
+        modelled = f"{model.predicted:.2f}{', rounds' * (model.model == 'rounds')}" if model else ""
         allowed = f"{model.roofline:.2f}" if model and model.roofline is not None else ""
         length = f"{one.speculation.mean_acceptance_length:.2f}" if one.speculation else ""
         held = f"{cell.memory[0] / 2**20:.0f}" if cell.memory else ""

@@ -13,10 +13,12 @@ from parity.errors import UsageError
 
 SCHEMA_VERSION: Literal[1] = 1
 Decoding = Literal["plain", "plain-by-verbs", "speculative", "controlled"]
-"""Without drafts; the same by `verify` and `commit`, of a device that also does it in one call; K drafts in every round;
-the controller's choice of 0 to K."""
+"""Without drafts; the same by `verify` and `commit`, of a device that also does it in one call; K drafts in every
+round; the controller's choice of 0 to K."""
 ClockName = Literal["wall", "processor"]
 """Seconds of the wall, or of this process' processors, which others on the machine do not lengthen."""
+ModelName = Literal["verbs", "rounds"]
+"""What a round's seconds are predicted from: its verbs; of a loop in one piece, its rounds of other K."""
 BenchVerdict = Literal["pass", "fail", "inconclusive"]
 
 
@@ -199,16 +201,19 @@ class Predicted(BenchRecord):
 
     Attributes:
         predicted: expected tokens of a round times a plain step, over a round.
+        model: where a round's seconds are from.
         acceptance_of: the cell whose acceptance by position it is from.
         tokens: tokens of a round, measured over expected.
-        costs: a round and a plain step: medians of calls, expected, over the means that were measured.
-        rest: what is left: time outside the verbs.
+        costs: a round and a plain step as the model has them, over what was measured: medians of calls over their
+            means, of verbs; the line through other K over this K's median round, of rounds.
+        rest: what is left: time outside the verbs; of rounds, the median one over the mean.
         constant: what it would be if every draft were accepted as often as the first one.
         roofline: what the work of a round allows by the machine's peaks; None where the device does not say its work.
     """
 
     cell: str
     acceptance_of: str
+    model: ModelName = "verbs"
     k: int
     predicted: float
     constant: float

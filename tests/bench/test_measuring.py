@@ -323,6 +323,57 @@ def test_two_ways_of_plain_decoding_that_part_fail(tiny):
             return super().verify(draft_tokens, tap) + (not len(draft_tokens))
 
     report = run_bench(request(tiny, lambda k: Other(ticks, k), ticks))
-    assert (
-        report.exit_code == 1 and "plain-by-verbs/k0: prompt prompt 0 parts from plain decoding" in report.findings[0]
+    assert report.exit_code == 1 and "verbs/k0: prompt prompt 0 parts from plain" in report.findings[0]
+
+
+class PlainLoop(FakeLoop):
+    """It decodes plainly, too; of its verbs, which are cheaper than those of an engine driven from outside, it tells
+    nothing."""
+
+    def decode_plain(self, prompt_ids, max_new_tokens):
+        return FakePlain.decode_plain(self.inside, prompt_ids, max_new_tokens)
+
+
+def loops_report(tiny, ks, noise=0.0, **costs):
+    ticks, drawn = Ticks(), np.random.default_rng(0)
+    cheap = COSTS | {"draft": 0.1, "verify": 0.7, "plain": 0.8} | costs
+    make = lambda k: PlainLoop(  # noqa: E731
+        Fake(ticks, k, costs=cheap, per_draft=0.05, noise=lambda: float(drawn.lognormal(0, noise)))
     )
+    return run_bench(request(tiny, make, ticks, ks=ks))
+
+
+def test_a_loop_is_predicted_by_its_rounds_of_other_k(tiny):
+    """A round costs 0.9 + 0.05 K, a plain step 0.8; it emits 5 and 2 tokens in turn where K lets it."""
+    report = loops_report(tiny, (1, 2, 3, 4))
+    assert [one.model for one in report.predictions] == ["rounds"] * 4
+    for one in report.predictions:
+        assert one.predicted == pytest.approx(one.measured.estimate, rel=1e-6)
+        assert (one.tokens, one.costs, one.rest) == pytest.approx((1, 1, 1))
+    assert report.predictions[3].predicted == pytest.approx(3.5 * 0.8 / 1.1)
+    assert "2.55, rounds |" in bench_page(report)
+
+
+def test_what_is_predicted_goes_into_no_prediction(tiny):
+    """K = 2 takes twice as long as the line says: its prediction stays where the others put it."""
+    ticks = Ticks()
+
+    class Bumpy(Fake):
+        def verify(self, draft_tokens, tap):
+            self.ticks.take(float(len(draft_tokens) == 2))
+            return super().verify(draft_tokens, tap)
+
+    report = run_bench(request(tiny, lambda k: PlainLoop(Bumpy(ticks, k)), ticks, ks=(1, 2, 3, 4)))
+    one = next(one for one in report.predictions if one.k == 2)
+    assert one.costs == pytest.approx(1.3 / 2.3) and one.measured.estimate == pytest.approx(one.predicted * 1.3 / 2.3)
+
+
+def test_of_noisy_rounds_the_factors_still_explain_all(tiny):
+    for one in loops_report(tiny, (1, 2, 3, 4), noise=0.1).predictions:
+        assert one.rest != 1 and abs(one.predicted / one.measured.estimate - 1) < 0.2
+        assert one.predicted * one.tokens * one.costs * one.rest == pytest.approx(one.measured.estimate)
+
+
+def test_too_few_other_k_are_no_line(tiny):
+    """Two other K: nothing to predict a loop from, where the same engine is not driven from here."""
+    assert loops_report(tiny, (1, 2, 4)).predictions == ()
