@@ -338,20 +338,20 @@ def loops_report(tiny, ks, noise=0.0, **costs):
     ticks, drawn = Ticks(), np.random.default_rng(0)
     cheap = COSTS | {"draft": 0.1, "verify": 0.7, "plain": 0.8} | costs
     make = lambda k: PlainLoop(  # noqa: E731
-        Fake(ticks, k, costs=cheap, per_draft=0.05, noise=lambda: float(drawn.lognormal(0, noise)))
+        Fake(ticks, k, (1,), costs=cheap, per_draft=0.05, noise=lambda: float(drawn.lognormal(0, noise)))
     )
     return run_bench(request(tiny, make, ticks, ks=ks))
 
 
 def test_a_loop_is_predicted_by_its_rounds_of_other_k(tiny):
-    """A round costs 0.9 + 0.05 K, a plain step 0.8; it emits 5 and 2 tokens in turn where K lets it."""
+    """A round costs 0.9 + 0.05 K, a plain step 0.8; one draft of each is accepted."""
     report = loops_report(tiny, (1, 2, 3, 4))
     assert [one.model for one in report.predictions] == ["rounds"] * 4
     for one in report.predictions:
         assert one.predicted == pytest.approx(one.measured.estimate, rel=1e-6)
         assert (one.tokens, one.costs, one.rest) == pytest.approx((1, 1, 1))
-    assert report.predictions[3].predicted == pytest.approx(3.5 * 0.8 / 1.1)
-    assert "2.55, rounds |" in bench_page(report)
+    assert report.predictions[3].predicted == pytest.approx(2 * 0.8 / 1.1)
+    assert "1.45, rounds |" in bench_page(report)
 
 
 def test_what_is_predicted_goes_into_no_prediction(tiny):
@@ -363,7 +363,7 @@ def test_what_is_predicted_goes_into_no_prediction(tiny):
             self.ticks.take(float(len(draft_tokens) == 2))
             return super().verify(draft_tokens, tap)
 
-    report = run_bench(request(tiny, lambda k: PlainLoop(Bumpy(ticks, k)), ticks, ks=(1, 2, 3, 4)))
+    report = run_bench(request(tiny, lambda k: PlainLoop(Bumpy(ticks, k, (1,))), ticks, ks=(1, 2, 3, 4)))
     one = next(one for one in report.predictions if one.k == 2)
     assert one.costs == pytest.approx(1.3 / 2.3) and one.measured.estimate == pytest.approx(one.predicted * 1.3 / 2.3)
 
