@@ -32,6 +32,16 @@ def parted(axes: BenchAxes, mine: Emitted, plain: Emitted) -> Iterator[str]:
             yield f"prompt {name} parts from plain decoding at token {at}: {told}"
 
 
+def otherwise(mine: Emitted, watched: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """Where a cell's tokens, which nobody watched, are not those of the run that somebody did."""
+    for name, tokens in watched.items():
+        seen = mine.get(name, ())
+        if len(seen) == 1 and list(seen[0]) != list(tokens):
+            at = _first_difference(seen[0], tokens)
+            told = f"token {at} is {_at(seen[0], at)}, watched it is {_at(tokens, at)}"
+            yield f"prompt {name}: where nobody watches {told}; what is timed is not what gates judge"
+
+
 def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
@@ -85,7 +95,7 @@ def findings(cells: Sequence[BenchCell], gated: Sequence[Gated]) -> tuple[BenchV
     """The verdict, joined by AND, and what does not pass, failures first."""
     wrong = [f"{cell.axes.name}: {said}" for cell in cells for said in cell.parted]
     slow = [_said(gate) for gate in gated if gate.verdict == FAIL]
-    missing = [f"{cell.axes.name}: {cell.error}" for cell in cells if cell.error]
+    missing = [f"{cell.axes.name}: {said}" for cell in cells for said in (cell.error, cell.unseen) if said]
     unchecked = [f"{cell.axes.name}: no plain decoding to compare its tokens with" for cell in _unchecked(cells)]
     unclear = [_said(gate) for gate in gated if gate.verdict == INCONCLUSIVE]
     said = (*wrong, *slow, *missing, *unchecked, *unclear)

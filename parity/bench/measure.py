@@ -11,7 +11,7 @@ from parity.bench.baseline import fastest, plain_cells
 from parity.bench.cell import Cell
 from parity.bench.explained import Roofline, predictions
 from parity.bench.figures import by_prompt, figures
-from parity.bench.judge import EXITS, findings, gates, parted
+from parity.bench.judge import EXITS, findings, gates, otherwise, parted
 from parity.bench.memory import Held, peak_memory
 from parity.bench.records import BenchCase, BenchCell, BenchMachine, BenchReport
 from parity.bench.request import CALLED, BenchRequest
@@ -70,7 +70,12 @@ def _finished(cell: Cell, cells: Sequence[Cell], held: Held) -> BenchCell:
         turns=tuple(cell.turns),
         overall=figures(cell.turns, theirs),
         prompts=by_prompt(cell.turns, theirs),
-        parted=tuple(parted(cell.axes, cell.emitted, {} if plain is None else plain.emitted)),
+        parted=(
+            *parted(cell.axes, cell.emitted, {} if plain is None else plain.emitted),
+            *otherwise(cell.emitted, cell.watched),
+        ),
+        watched=len(cell.watched),
+        unseen=cell.unseen,
         baseline="" if baseline is None else baseline.axes.name,
         memory=held.get((cell.axes.block, cell.axes.device, cell.axes.k)),
     )

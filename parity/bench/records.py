@@ -179,7 +179,10 @@ class BenchCell(BenchRecord):
 
     Attributes:
         turns: every timed run.
-        parted: where its tokens part from plain decoding's, in words; nothing where they are the same.
+        parted: where its tokens part from plain decoding's, or from those of a run that somebody watched, in words;
+            nothing where they are the same.
+        watched: prompts whose tokens were compared with such a run.
+        unseen: why there was none.
         error: why there is nothing, where there is nothing.
         baseline: the cell of plain decoding that its ratio is over, the faster one where there are two.
         memory: bytes resident at the most in a process of its own, and before its device was built; None: not asked.
@@ -190,6 +193,8 @@ class BenchCell(BenchRecord):
     overall: BenchFigures | None = None
     prompts: dict[str, BenchFigures] = {}
     parted: tuple[str, ...] = ()
+    watched: int = 0
+    unseen: str = ""
     error: str = ""
     baseline: str = ""
     memory: tuple[int, int] | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -323,7 +325,8 @@ def test_two_ways_of_plain_decoding_that_part_fail(tiny):
             return super().verify(draft_tokens, tap) + (not len(draft_tokens))
 
     report = run_bench(request(tiny, lambda k: Other(ticks, k), ticks))
-    assert report.exit_code == 1 and "verbs/k0: prompt prompt 0 parts from plain" in report.findings[0]
+    assert report.exit_code == 1
+    assert any("plain-by-verbs/k0: prompt prompt 0 parts from plain decoding" in said for said in report.findings)
 
 
 class PlainLoop(FakeLoop):
@@ -331,7 +334,8 @@ class PlainLoop(FakeLoop):
     nothing."""
 
     def decode_plain(self, prompt_ids, max_new_tokens):
-        return FakePlain.decode_plain(self.inside, prompt_ids, max_new_tokens)
+        decode = getattr(self.inside, "decode_plain", partial(FakePlain.decode_plain, self.inside))
+        return decode(prompt_ids, max_new_tokens)
 
 
 def loops_report(tiny, ks, noise=0.0, **costs):
@@ -377,3 +381,54 @@ def test_of_noisy_rounds_the_factors_still_explain_all(tiny):
 def test_too_few_other_k_are_no_line(tiny):
     """Two other K: nothing to predict a loop from, where the same engine is not driven from here."""
     assert loops_report(tiny, (1, 2, 4)).predictions == ()
+
+
+class TwoFaced(FakePlain):
+    """Where nobody watches it answers another prompt, with and without drafts alike."""
+
+    def prefill(self, prompt_ids, max_new_tokens, tap):
+        return super().prefill([*prompt_ids, getattr(tap, "unwatched", False)], max_new_tokens, tap)
+
+    def decode_plain(self, prompt_ids, max_new_tokens):
+        return super().decode_plain([*prompt_ids, 1], max_new_tokens)
+
+
+@pytest.mark.parametrize(
+    ("made", "cell"), [(TwoFaced, "verbs/plain/k0"), (lambda *given: PlainLoop(TwoFaced(*given)), "speculative/k4")]
+)
+def test_a_device_that_answers_otherwise_where_nobody_watches_fails(tiny, made, cell):
+    ticks = Ticks()
+    report = run_bench(request(tiny, lambda k: made(ticks, k), ticks))
+    assert report.exit_code == 1
+    assert f"{cell}: prompt prompt 0: where nobody watches token 0 is 8, watched it is 7" in report.findings[0]
+    assert len(report.findings) == 2  # of each prompt
+
+
+def test_an_honest_device_is_watched_once_for_each_prompt_and_no_time_of_it_counts(tiny):
+    ticks, watched = Ticks(), []
+
+    class Seen(Fake):
+        def prefill(self, prompt_ids, max_new_tokens, tap):
+            if not getattr(tap, "unwatched", False):
+                watched.append(list(prompt_ids))
+                self.ticks.take(1000.0)
+            return super().prefill(prompt_ids, max_new_tokens, tap)
+
+    report = run_bench(request(tiny, lambda k: Seen(ticks, k), ticks))
+    assert report.exit_code == 0 and watched == [[1, 2, 3], [2, 2, 3]]
+    assert [cell.watched for cell in report.cells] == [2, 0]
+    assert cells(report)["plain"].overall.first_token_ms.median == pytest.approx(500)
+
+
+def test_a_device_that_breaks_down_where_somebody_watches_is_missing_evidence(tiny):
+    ticks = Ticks()
+
+    class Shy(Fake):
+        def verify(self, draft_tokens, tap):
+            if not getattr(tap, "unwatched", False):
+                raise UsageError("no stage can be shown")
+            return super().verify(draft_tokens, tap)
+
+    report = run_bench(request(tiny, lambda k: Shy(ticks, k), ticks))
+    assert report.exit_code == 3 and "with somebody watching: no stage can be shown" in report.findings[0]
+    assert cells(report)["speculative"].overall
