@@ -95,7 +95,7 @@ def print_comparison(found: BenchComparison) -> None:
     for one in found.figures:
         table.add_row(one.cell, one.figure, ratio(one.ratio), one.said + (f"; {one.why}" if one.why else ""))
     out.print(table)
-    for said in (*found.differences, *found.wrong, *found.missing):
+    for said in (*found.differences, *found.verdicts, *found.wrong, *found.missing):
         out.print(said, soft_wrap=True)
     slower = [one for one in found.figures if one.said == "slower"]
     last = f"comparison verdict: {found.verdict}"

@@ -37,12 +37,14 @@ class BenchComparison(BenchRecord):
         differences: why they are not of one machine and case, where somebody compares them all the same.
         missing: cells that only one of them has, or that broke down in one; a cell without evidence does not pass.
         wrong: where the second one fails alone: its tokens part from plain decoding's.
+        verdicts: of those that do not pass by themselves, their own verdicts with the gravest finding.
     """
 
     figures: tuple[ComparedFigure, ...]
     differences: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+    verdicts: tuple[str, ...] = ()
     verdict: BenchVerdict
     exit_code: int
 
@@ -67,17 +69,27 @@ def compare_reports(first: BenchReport, second: BenchReport, anyway: bool = Fals
     figures = tuple(_figures(first, second, both, seed))
     wrong = tuple(f"{cell.axes.name}: {said}" for cell in second.cells for said in cell.parted)
     missing = tuple(_missing(first, second))
-    unclear = missing or any(one.why == ONE_RUN for one in figures)
+    own = tuple(_own_verdicts(first, second))
+    unclear = missing or own or any(one.why == ONE_RUN for one in figures)
     slower = any(one.said == "slower" for one in figures)
-    verdict = FAIL if wrong or slower else INCONCLUSIVE if unclear else PASS
+    verdict = FAIL if wrong or slower or second.verdict == FAIL else INCONCLUSIVE if unclear else PASS
     return BenchComparison(
         figures=figures,
         differences=different,
         missing=missing,
         wrong=wrong,
+        verdicts=own,
         verdict=verdict,
         exit_code=EXITS[verdict],
     )
+
+
+def _own_verdicts(first: BenchReport, second: BenchReport) -> Iterator[str]:
+    """What a bench that does not pass says of itself: one that failed is nothing to be as good as."""
+    for where, report in (("first", first), ("second", second)):
+        if report.verdict != PASS:
+            why = f": {report.findings[0]}" if report.findings else ""
+            yield f"the {where} bench's own verdict is {report.verdict}{why}"
 
 
 def _refuse_timeless(both: list[tuple[BenchCell, BenchCell]]) -> None:
