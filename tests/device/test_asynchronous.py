@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity import device
+from parity.bench.decoding import ByVerbs
 from parity.bench.pair import with_room
 from parity.device.ahead import Standing, rounds_ahead
 from parity.device.engines import numpy_engine
@@ -197,8 +198,8 @@ def test_a_compiled_round_is_one_program_and_gives_the_bits_of_many(precision, c
 @pytest.mark.parametrize("family", ["drafter", "eagle3"])
 @pytest.mark.parametrize("engine", ["numpy", "xla"])
 def test_all_prompts_and_every_k_alone_and_five_together(k, family, engine, tiny, tmp_path):
-    """Alone each pass is as wide as its host knows; together a sequence's are as wide as the longest one's, so that
-    there every pass has the width of the caches: another width is another order of sums, which bfloat16 may show.
+    """Five together beside five lanes of the synchronous loop, in passes as wide as the caches: another width, and on
+    xla another number of rows in a product, is another order of sums, which bfloat16 may show.
 
     P-EAGLE's config has room for 8 drafts: for more it is given that, as a bench does.
     """
@@ -212,11 +213,14 @@ def test_all_prompts_and_every_k_alone_and_five_together(k, family, engine, tiny
     for ids in prompts:
         assert ahead.generate(ids, 48) == waiting.generate(ids, 48)
         assert_same(waiting, ahead.pipeline)
-    for model in (waiting.target, waiting.drafter, ahead.pipeline.target, ahead.pipeline.drafter):
-        model.span_bucket = 320
+    lanes = load(lanes=5)
+    for pipeline in (ahead.pipeline, *lanes.lanes):
+        pipeline.target.span_bucket = pipeline.drafter.span_bucket = 320
     for first in range(0, len(prompts), 5):
-        together = prompts[first : first + 5]
-        runs = ahead.generate_together(together, [48] * len(together))
-        for ids, run, lane in zip(together, runs, ahead.lanes, strict=True):
-            assert run == waiting.generate(ids, 48)
-            assert_same(waiting, lane)
+        together = {str(number): ids for number, ids in enumerate(prompts[first : first + 5])}
+        runs = ahead.generate_together(list(together.values()), [48] * len(together))
+        right = ByVerbs(lanes, drafts=True)(together, 48).sequences.values()
+        assert [run.tokens for run in runs] == [one.tokens for one in right]
+        assert [list(run.acceptance_lengths) for run in runs] == [one.emitted for one in right]
+        for lane, own in zip(lanes.lanes, ahead.lanes, strict=False):
+            assert_same(lane, own)
