@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from parity.bench.measure import run_bench
-from parity.endings import Terminated, interrupting
+from parity.endings import ENDING, Terminated, interrupting
 from parity.guard import call_guarded, guard
 from parity.references.vllm_capture import serving
 from tests.bench.fakes import Fake, FakePlain, Ticks, request
@@ -70,7 +70,7 @@ class _Dying:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("way", ["a bare except", "a finalizer", "another error"])
 def test_an_interrupt_that_a_device_swallowed_ends_the_command_behind_its_call(way):
-    before = signal.getsignal(signal.SIGINT)
+    before = {one: signal.getsignal(one) for one in ENDING}
     signal.signal(signal.SIGINT, interrupting)
     try:
         with pytest.raises(Terminated) as ended:
@@ -78,7 +78,8 @@ def test_an_interrupt_that_a_device_swallowed_ends_the_command_behind_its_call(w
         assert ended.value.number == signal.SIGINT
         assert call_guarded("fake", "verify", lambda: 7) == 7  # it is over with that
     finally:
-        signal.signal(signal.SIGINT, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 SCRIPT = """
