@@ -200,7 +200,7 @@ def test_a_compiled_round_is_one_program_and_gives_the_bits_of_many(precision, c
 def test_all_prompts_and_every_k_alone_and_five_together(k, family, engine, tiny, tmp_path):
     """Five together beside five lanes of the synchronous loop, in passes as wide as the caches: another width, and on
     xla another number of rows in a product, is another order of sums, which bfloat16 may show. A lane that is over
-    leaves the synchronous programs and stays in the round's: on xla the tokens of five are compared, not the bits.
+    leaves the synchronous programs and stays in the round's: on xla the texts of five are compared, not their drafts.
 
     P-EAGLE's config has room for 8 drafts: for more it is given that, as a bench does.
     """
@@ -222,7 +222,7 @@ def test_all_prompts_and_every_k_alone_and_five_together(k, family, engine, tiny
         runs = ahead.generate_together(list(together.values()), [48] * len(together))
         right = ByVerbs(lanes, drafts=True)(together, 48).sequences.values()
         assert [run.tokens for run in runs] == [one.tokens for one in right]
-        assert [list(run.acceptance_lengths) for run in runs] == [one.emitted for one in right]
-        for lane, own in zip(lanes.lanes, ahead.lanes, strict=False):
-            if engine == "numpy":
+        if engine == "numpy":
+            assert [list(run.acceptance_lengths) for run in runs] == [one.emitted for one in right]
+            for lane, own in zip(lanes.lanes, ahead.lanes, strict=False):
                 assert_same(lane, own)
