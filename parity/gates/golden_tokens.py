@@ -47,6 +47,10 @@ class GoldenTokens:
     def _logits(self) -> GoldenLogits:
         return GoldenLogits(self.golden, self.precision)
 
+    def holds(self, number: int, text: Sequence[int]) -> bool:
+        """Whether a prompt's text begins with these tokens: only then its logits behind them say anything."""
+        return list(self.golden.manifest.case.prompts[number].generated.emitted[: len(text)]) == list(text)
+
     def beside(self, texts: Mapping[int, Sequence[int]]) -> TextResult:
         """Texts by the number of their prompts.
 

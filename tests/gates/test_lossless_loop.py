@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from parity import device
+from parity.gates.golden_tokens import GoldenTokens, TextResult
+from parity.gates.lossless_loop import LoopTexts, speculation_check
 
 SPECULATION, TEXT = "speculation = plain decoding, {}", "plain decoding = the golden's text, {}"
 
@@ -102,3 +105,14 @@ class _Bare:
 
 def bare(target, drafter, k, precision="bfloat16"):
     return _Bare(_loop(target, drafter, k, precision))
+
+
+@pytest.mark.parametrize(("behind", "verdict"), [(9, "inconclusive"), (2, "pass")])
+def test_a_tie_explains_nothing_behind_another_text(behind, verdict):
+    """Both texts left the golden's at an earlier tie: its logits at the place where these part are of other tokens."""
+    prompts = [SimpleNamespace(generated=SimpleNamespace(emitted=(1, 2, 3, 4, 5)))]
+    golden = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(prompts=prompts)))
+    texts = LoopTexts({0: [1, behind, 3, 7, 5]}, {0: [1, behind, 3, 8, 5]}, accepted=3, parted={0: 3})
+    tied = GoldenTokens(golden, "bfloat16")
+    tied.beside = lambda texts: TextResult()
+    assert speculation_check(texts, tied, "bfloat16").verdict == verdict
