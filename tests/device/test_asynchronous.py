@@ -199,7 +199,7 @@ def test_a_compiled_round_is_one_program_and_gives_the_bits_of_many(precision, c
 @pytest.mark.parametrize("engine", ["numpy", "xla"])
 def test_all_prompts_and_every_k_alone_and_five_together(k, family, engine, tiny, tmp_path):
     """Five together beside five lanes of the synchronous loop, in passes as wide as the caches: another width, and on
-    xla another number of rows in a product, is another order of sums, which bfloat16 may show. A lane that is over
+    xla another number of rows, may be another order of sums, which bfloat16 may show. A lane that is over
     leaves the synchronous programs and stays in the round's: on xla the texts of five are compared, not their drafts.
 
     P-EAGLE's config has room for 8 drafts: for more it is given that, as a bench does.
