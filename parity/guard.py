@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from parity.batching import VERBS, BatchCall, BatchVerbs
+from parity.endings import arrived, raise_swallowed
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.golden.sources import ROOMS, package
 from parity.limits import LANES, TOKENS
@@ -51,8 +52,9 @@ LONGEST = 400
 def call_guarded(device: str, call: str, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """Call a device's code.
 
-    Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too; but in
-    the verbs of a round a device that calls its use wrong has failed: parity calls them rightly.
+    Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too, which
+    is raised once more behind a call that swallowed it; but in the verbs of a round a device that calls its use wrong
+    has failed: parity calls them rightly.
     `sys.stdout`, `sys.stderr`, `sys.exit` and the working directory are afterwards what they were; nothing is gone from
     `sys.path`.
 
@@ -63,11 +65,17 @@ def call_guarded(device: str, call: str, function: Callable[..., T], *arguments:
     kept, path = (sys.stdout, sys.stderr, sys.exit), tuple(sys.path)
     here = _folder()
     try:
-        return function(*arguments, **options)
+        result = function(*arguments, **options)
+        raise_swallowed()
+        return result
+    except KeyboardInterrupt:
+        arrived()
+        raise
     except BaseException as error:
+        raise_swallowed()
         if isinstance(error, UsageError) and call.removesuffix("_batch") in ROUND and _by_device(error):
             raise DeviceFailed(device, call, f"UsageError: {error_text(error)}", raised_at(error), True) from error
-        if isinstance(error, KeyboardInterrupt) or is_own(error):
+        if is_own(error):
             raise
         raise as_parity_error(device, call, error) from error
     finally:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from parity.bench.baseline import choices
 from parity.bench.compare import BenchComparison
 from parity.bench.records import BenchCell, BenchReport, Predicted
 from parity.bench.roofline import Peaks, Planned
@@ -30,7 +31,10 @@ def print_bench(report: BenchReport) -> None:
         out.print(f"checkpoint: {note}", soft_wrap=True)
     for block in dict.fromkeys(cell.axes.block for cell in report.cells):
         out.print(Text(block, style="bold"))
-        out.print(_cells([cell for cell in report.cells if cell.axes.block == block]))
+        cells = [cell for cell in report.cells if cell.axes.block == block]
+        out.print(_cells(cells))
+        for said in choices(cells):
+            out.print(said, soft_wrap=True)
     if report.predictions:
         out.print(Text("the model: measured = predicted x tokens x costs x rest", style="bold"))
         out.print(_predictions(report.predictions))
@@ -75,11 +79,12 @@ def _cells(cells: Sequence[BenchCell]) -> Table:
 
 
 def _predictions(rows: Iterable[Predicted]) -> Table:
-    table = _table("cell", "predicted", "measured", "tokens", "costs", "rest", "a constant", "roofline")
+    table = _table("cell", "model", "predicted", "measured", "tokens", "costs", "rest", "a constant", "roofline")
     for row in rows:
         allowed = "" if row.roofline is None else f"{row.roofline:.2f}x"
         factors = (f"{one:.2f}" for one in (row.tokens, row.costs, row.rest))
-        table.add_row(row.cell, f"{row.predicted:.2f}x", ratio(row.measured), *factors, f"{row.constant:.2f}x", allowed)
+        measured = f"{row.predicted:.2f}x", ratio(row.measured)
+        table.add_row(row.cell, row.model, *measured, *factors, f"{row.constant:.2f}x", allowed)
     return table
 
 
@@ -90,7 +95,7 @@ def print_comparison(found: BenchComparison) -> None:
     for one in found.figures:
         table.add_row(one.cell, one.figure, ratio(one.ratio), one.said + (f"; {one.why}" if one.why else ""))
     out.print(table)
-    for said in (*found.differences, *found.wrong, *found.missing):
+    for said in (*found.differences, *found.verdicts, *found.wrong, *found.missing):
         out.print(said, soft_wrap=True)
     slower = [one for one in found.figures if one.said == "slower"]
     last = f"comparison verdict: {found.verdict}"
@@ -131,6 +136,6 @@ def ratio(value: Ratio | None) -> str:
 def _table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
     for heading in headings:
-        left = heading in ("cell", "device", "decoding", "figure", "bound by", "")
+        left = heading in ("cell", "device", "decoding", "figure", "bound by", "model", "")
         table.add_column(heading, justify="left" if left else "right", overflow="fold")
     return table

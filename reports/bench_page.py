@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from parity.bench.baseline import choices
 from parity.bench.records import BenchCell, BenchReport
 from parity.bench.statistics import ONE_RUN
 from parity.reports.bench import ratio, spread
@@ -17,6 +18,7 @@ def bench_page(report: BenchReport) -> str:
     for block in dict.fromkeys(cell.axes.block for cell in report.cells):
         cells = [cell for cell in report.cells if cell.axes.block == block]
         lines += [f"**{block}**", "", *_by_prompt(cells), "", *_overall(report, cells), ""]
+        lines += [one for said in choices(cells) for one in (_plain(said), "")]
     lines += [f"Verdict: {report.verdict}" + ("." if not report.findings else ":"), ""]
     lines += [f"- {_plain(said)}" for said in report.findings]
     return "\n".join(lines).rstrip() + "\n"
@@ -61,7 +63,7 @@ def _overall(report: BenchReport, cells: Sequence[BenchCell]) -> Iterator[str]:
         if one is None:
             yield f"| {_row(cell)} | {cell.axes.k or ''} | {_plain(cell.error)} | | | | | | |"
             continue
-        modelled = f"{model.predicted:.2f}" if model else ""
+        modelled = f"{model.predicted:.2f}{', rounds' * (model.model == 'rounds')}" if model else ""
         allowed = f"{model.roofline:.2f}" if model and model.roofline is not None else ""
         length = f"{one.speculation.mean_acceptance_length:.2f}" if one.speculation else ""
         held = f"{cell.memory[0] / 2**20:.0f}" if cell.memory else ""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from parity.bench.decoding import Contestant, Prompts, Timed
-from parity.bench.records import BenchAxes, BenchRounds, BenchTurn, Decoding
+from parity.bench.records import BenchAxes, BenchRounds, BenchTurn
+from parity.bench.watched import Watched
 from parity.decode import ended
 from parity.errors import DeviceFailed, Inconclusive, UsageError
 
@@ -20,6 +21,9 @@ class Cell:
 
     Attributes:
         emitted: every different list of tokens that a prompt gave, the first one first.
+        watching: decodes a group with somebody watching; None where another cell of the device does.
+        watched: tokens of each prompt then.
+        unseen: why there are none.
     """
 
     axes: BenchAxes
@@ -28,6 +32,18 @@ class Cell:
     turns: list[BenchTurn] = field(default_factory=list)
     emitted: dict[str, list[list[int]]] = field(default_factory=dict)
     error: str = ""
+    watching: Watched | None = None
+    watched: dict[str, list[int]] = field(default_factory=dict)
+    unseen: str = ""
+
+    def watch(self, prompts: Prompts, budget: int) -> None:
+        """Decode a group once, untimed, with somebody watching."""
+        if self.error or self.unseen or self.watching is None:
+            return
+        try:
+            self.watched |= self.watching(prompts, budget)
+        except (Inconclusive, UsageError) as error:
+            self.unseen = f"with somebody watching: {error}"
 
     def run(self, prompts: Prompts, budget: int, repeat: int | None) -> None:
         """Decode a group; a warm-up where `repeat` is None. A device that breaks down says why, and is out."""
@@ -41,7 +57,7 @@ class Cell:
             self.error = str(error)
             return
         if repeat is not None:
-            self.turns.append(_turn(timed, repeat, self.axes.decoding))
+            self.turns.append(_turn(timed, repeat, self.axes.plain))
 
     def _checked(self, timed: Timed, budget: int) -> None:
         """Keep its tokens.
@@ -80,11 +96,11 @@ def _with_median(turns: list[BenchTurn]) -> list[BenchTurn]:
     ]
 
 
-def _turn(timed: Timed, repeat: int, decoding: Decoding) -> BenchTurn:
+def _turn(timed: Timed, repeat: int, plain: bool) -> BenchTurn:
     rounds = [
         BenchRounds(emitted=tuple(one.emitted), accepted=tuple(one.accepted), drafted=tuple(one.drafted))
         for one in timed.sequences.values()
-        if decoding != "plain"
+        if not plain
     ]
     return BenchTurn(
         repeat=repeat,

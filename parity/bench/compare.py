@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from parity.bench.baseline import baseline_of
 from parity.bench.figures import times
 from parity.bench.judge import EXITS, FAIL, INCONCLUSIVE, PASS
 from parity.bench.records import BenchCell, BenchRecord, BenchReport, BenchVerdict
@@ -36,12 +37,14 @@ class BenchComparison(BenchRecord):
         differences: why they are not of one machine and case, where somebody compares them all the same.
         missing: cells that only one of them has, or that broke down in one; a cell without evidence does not pass.
         wrong: where the second one fails alone: its tokens part from plain decoding's.
+        verdicts: of those that do not pass by themselves, their own verdicts with the gravest finding.
     """
 
     figures: tuple[ComparedFigure, ...]
     differences: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+    verdicts: tuple[str, ...] = ()
     verdict: BenchVerdict
     exit_code: int
 
@@ -66,17 +69,27 @@ def compare_reports(first: BenchReport, second: BenchReport, anyway: bool = Fals
     figures = tuple(_figures(first, second, both, seed))
     wrong = tuple(f"{cell.axes.name}: {said}" for cell in second.cells for said in cell.parted)
     missing = tuple(_missing(first, second))
-    unclear = missing or any(one.why == ONE_RUN for one in figures)
+    own = tuple(_own_verdicts(first, second))
+    unclear = missing or own or any(one.why == ONE_RUN for one in figures)
     slower = any(one.said == "slower" for one in figures)
-    verdict = FAIL if wrong or slower else INCONCLUSIVE if unclear else PASS
+    verdict = FAIL if wrong or slower or second.verdict == FAIL else INCONCLUSIVE if unclear else PASS
     return BenchComparison(
         figures=figures,
         differences=different,
         missing=missing,
         wrong=wrong,
+        verdicts=own,
         verdict=verdict,
         exit_code=EXITS[verdict],
     )
+
+
+def _own_verdicts(first: BenchReport, second: BenchReport) -> Iterator[str]:
+    """What a bench that does not pass says of itself: one that failed is nothing to be as good as."""
+    for where, report in (("first", first), ("second", second)):
+        if report.verdict != PASS:
+            why = f": {report.findings[0]}" if report.findings else ""
+            yield f"the {where} bench's own verdict is {report.verdict}{why}"
 
 
 def _refuse_timeless(both: list[tuple[BenchCell, BenchCell]]) -> None:
@@ -126,23 +139,17 @@ def _missing(first: BenchReport, second: BenchReport) -> Iterator[str]:
 def _figures(
     first: BenchReport, second: BenchReport, both: list[tuple[BenchCell, BenchCell]], seed: int
 ) -> Iterator[ComparedFigure]:
-    speculates = [pair for pair in both if pair[0].axes.decoding != "plain"]
+    speculates = [pair for pair in both if not pair[0].axes.plain]
     confidence = 1 - (1 - CONFIDENCE) / (len(both) + len(speculates))
     for one, other in both:
         found = rate_ratio(times(other.turns), times(one.turns), confidence, paired=False, seed=seed)
         yield _said(one.axes.name, "tokens/s", found)
-        plains = [_plain(report, cell) for report, cell in ((first, one), (second, other))]
-        if one.axes.decoding != "plain" and all(plains):
+        plains = [baseline_of(cell, report.cells) for report, cell in ((first, one), (second, other))]
+        if not one.axes.plain and all(plains):
             mine, theirs = (
                 _over(cell, plain) for cell, plain in zip((other, one), reversed(plains), strict=True) if plain
             )
             yield _said(one.axes.name, "over plain", rate_ratio(mine, theirs, confidence, paired=False, seed=seed))
-
-
-def _plain(report: BenchReport, cell: BenchCell) -> BenchCell | None:
-    """The plain decoding beside a cell."""
-    same = (other for other in report.cells if other.axes.block == cell.axes.block and other.turns)
-    return next((o for o in same if (o.axes.device, o.axes.decoding) == (cell.axes.device, "plain")), None)
 
 
 def _over(cell: BenchCell, plain: BenchCell) -> Times:

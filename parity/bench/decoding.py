@@ -13,7 +13,7 @@ from parity.batching import VERBS, Script, VerbCall, perform, perform_together
 from parity.bench.controller import DraftLengthController
 from parity.decode import NO_DRAFTS, ended
 from parity.errors import DeviceFailed, NotOffered
-from parity.seam import UNWATCHED, Batched, Looping, PlainDecoding
+from parity.seam import UNWATCHED, Batched, Looping, PlainDecoding, Tap
 
 Clock = Callable[[], float]
 Prompts = Mapping[str, Sequence[int]]
@@ -98,6 +98,7 @@ class ByVerbs:
     drafts: bool
     clock: Clock = perf_counter
     controller: DraftLengthController | None = None
+    tap: Tap = UNWATCHED
 
     def __call__(self, prompts: Prompts, budget: int) -> Timed:
         """See `Contestant`."""
@@ -115,14 +116,14 @@ class ByVerbs:
 
     def _sequence(self, ids: Sequence[int], budget: int, found: Sequenced, began: float) -> Script[None]:
         says, controller = self.device.describe(), self.controller
-        found.tokens.append(index((yield VerbCall("prefill", (ids, budget), UNWATCHED))))
+        found.tokens.append(index((yield VerbCall("prefill", (ids, budget), self.tap))))
         found.first = self.clock() - began
         while not ended(found.tokens, says.eos, budget):
             started = self.clock()
             behind = (controller.choose(),) if controller else ()
-            drafts = (yield VerbCall("draft", (), UNWATCHED, behind)) if self.drafts else NO_DRAFTS
-            chosen = yield VerbCall("verify", (drafts,), UNWATCHED)
-            fresh = [index(token) for token in (yield VerbCall("commit", (drafts, chosen), UNWATCHED))]
+            drafts = (yield VerbCall("draft", (), self.tap, behind)) if self.drafts else NO_DRAFTS
+            chosen = yield VerbCall("verify", (drafts,), self.tap)
+            fresh = [index(token) for token in (yield VerbCall("commit", (drafts, chosen), self.tap))]
             if not fresh:
                 raise DeviceFailed(says.name, "commit", "a round emitted nothing")
             accepted = found.took(drafts, fresh)
@@ -139,6 +140,7 @@ class ByLoop:
 
     device: Looping
     clock: Clock = perf_counter
+    tap: Tap = UNWATCHED
 
     def __call__(self, prompts: Prompts, budget: int) -> Timed:
         """See `Contestant`."""
@@ -159,7 +161,7 @@ class ByLoop:
             else:
                 found.tokens, found.first = [index(token) for token in emitted], self.clock() - began
 
-        said = [index(token) for token in self.device.speculate(ids, budget, UNWATCHED, on_round)]
+        said = [index(token) for token in self.device.speculate(ids, budget, self.tap, on_round)]
         seconds = self.clock() - began
         if said != found.tokens:
             name = self.device.describe().name
@@ -209,7 +211,17 @@ def plain(device: Any, clock: Clock = perf_counter) -> Contestant:
     if isinstance(device, Looping):
         name = device.describe().name
         raise NotOffered(f"device {name} runs a loop of its own and offers no plain one (`parity.seam.PlainDecoding`)")
+    return plain_by_verbs(device, clock)
+
+
+def plain_by_verbs(device: Any, clock: Clock = perf_counter) -> Contestant:
+    """The device without drafts, `verify` and `commit` token by token."""
     return ByVerbs(device, drafts=False, clock=clock)
+
+
+def two_ways(device: Any) -> bool:
+    """Whether a device decodes plainly both in one call and by verbs: speculation has to beat the faster one."""
+    return isinstance(device, PlainDecoding) and not isinstance(device, Looping)
 
 
 def speculative(device: Any, clock: Clock = perf_counter) -> Contestant:

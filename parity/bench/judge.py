@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from parity.bench.baseline import baseline_of
 from parity.bench.figures import over
 from parity.bench.records import BenchAxes, BenchCell, BenchVerdict, Gated
 from parity.bench.statistics import CONFIDENCE, ONE_RUN, Ratio
@@ -31,6 +32,16 @@ def parted(axes: BenchAxes, mine: Emitted, plain: Emitted) -> Iterator[str]:
             yield f"prompt {name} parts from plain decoding at token {at}: {told}"
 
 
+def otherwise(mine: Emitted, watched: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """Where a cell's tokens, which nobody watched, are not those of the run that somebody did."""
+    for name, tokens in watched.items():
+        seen = mine.get(name, ())
+        if len(seen) == 1 and list(seen[0]) != list(tokens):
+            at = _first_difference(seen[0], tokens)
+            told = f"token {at} is {_at(seen[0], at)}, watched it is {_at(tokens, at)}"
+            yield f"prompt {name}: where nobody watches {told}; what is timed is not what gates judge"
+
+
 def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
@@ -52,17 +63,17 @@ def gates(cells: Sequence[BenchCell], at_least: float, judged: Iterable[str]) ->
         if cell.axes.device in names:
             groups.setdefault((cell.axes.block, cell.axes.device, cell.axes.loop), []).append(cell)
     for (block, device, _), some in groups.items():
-        tried = [cell for cell in some if cell.axes.decoding != "plain"]
-        if tried:
-            yield _gated(block, device, tried, next(cell for cell in some if cell.axes.decoding == "plain"), at_least)
+        if any(not cell.axes.plain for cell in some):
+            yield _gated(block, device, some, at_least)
 
 
-def _gated(block: str, device: str, tried: Sequence[BenchCell], plain: BenchCell, at_least: float) -> Gated:
+def _gated(block: str, device: str, some: Sequence[BenchCell], at_least: float) -> Gated:
     found = Gated(block=block, device=device, at_least=at_least, verdict=INCONCLUSIVE)
-    shown = [(ratio.estimate, cell) for cell in tried if cell.overall and (ratio := cell.overall.over_plain)]
-    if not shown:
+    shown = [(ratio.estimate, cell) for cell in some if cell.overall and (ratio := cell.overall.over_plain)]
+    best = max(shown, key=lambda pair: pair[0])[1] if shown else None
+    plain = baseline_of(best, some) if best else None
+    if best is None or plain is None:
         return found.model_copy(update={"why": "no cell of it has a ratio to plain decoding"})
-    best = max(shown, key=lambda pair: pair[0])[1]
     ratio = over(best.turns, plain.turns, 1 - (1 - CONFIDENCE) / len(shown))
     prompts = {prompt for turn in best.turns for prompt in turn.prompts}
     verdict, why = _enough(ratio, at_least, len(prompts))
@@ -84,7 +95,7 @@ def findings(cells: Sequence[BenchCell], gated: Sequence[Gated]) -> tuple[BenchV
     """The verdict, joined by AND, and what does not pass, failures first."""
     wrong = [f"{cell.axes.name}: {said}" for cell in cells for said in cell.parted]
     slow = [_said(gate) for gate in gated if gate.verdict == FAIL]
-    missing = [f"{cell.axes.name}: {cell.error}" for cell in cells if cell.error]
+    missing = [f"{cell.axes.name}: {said}" for cell in cells for said in (cell.error, cell.unseen) if said]
     unchecked = [f"{cell.axes.name}: no plain decoding to compare its tokens with" for cell in _unchecked(cells)]
     unclear = [_said(gate) for gate in gated if gate.verdict == INCONCLUSIVE]
     said = (*wrong, *slow, *missing, *unchecked, *unclear)
@@ -94,7 +105,7 @@ def findings(cells: Sequence[BenchCell], gated: Sequence[Gated]) -> tuple[BenchV
 
 def _unchecked(cells: Sequence[BenchCell]) -> Iterator[BenchCell]:
     """Cells with tokens whose device has none of plain decoding in the block."""
-    plain = {(cell.axes.block, cell.axes.device) for cell in cells if cell.axes.decoding == "plain" and cell.turns}
+    plain = {(cell.axes.block, cell.axes.device) for cell in cells if cell.axes.plain and cell.turns}
     for cell in cells:
         if cell.turns and (cell.axes.block, cell.axes.device) not in plain:
             yield cell

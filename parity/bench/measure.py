@@ -7,10 +7,11 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+from parity.bench.baseline import fastest, plain_cells
 from parity.bench.cell import Cell
 from parity.bench.explained import Roofline, predictions
 from parity.bench.figures import by_prompt, figures
-from parity.bench.judge import EXITS, findings, gates, parted
+from parity.bench.judge import EXITS, findings, gates, otherwise, parted
 from parity.bench.memory import Held, peak_memory
 from parity.bench.records import BenchCase, BenchCell, BenchMachine, BenchReport
 from parity.bench.request import CALLED, BenchRequest
@@ -61,20 +62,23 @@ def _finished(cell: Cell, cells: Sequence[Cell], held: Held) -> BenchCell:
     """A cell with its figures; nothing of one that broke down."""
     if cell.error:
         return BenchCell(axes=cell.axes, error=cell.error)
-    plain = next((one for one in cells if one.axes.decoding == "plain" and _same_device(one, cell)), None)
-    theirs = [] if plain is None or plain is cell or plain.error else plain.turns
+    baseline = None if cell.axes.plain else fastest(cell, cells)
+    theirs = [] if baseline is None else baseline.turns
+    plain = next(iter(sorted(plain_cells(cell, cells), key=lambda one: bool(one.error))), None)
     return BenchCell(
         axes=cell.axes,
         turns=tuple(cell.turns),
         overall=figures(cell.turns, theirs),
         prompts=by_prompt(cell.turns, theirs),
-        parted=tuple(parted(cell.axes, cell.emitted, {} if plain is None else plain.emitted)),
+        parted=(
+            *parted(cell.axes, cell.emitted, {} if plain is None else plain.emitted),
+            *otherwise(cell.emitted, cell.watched),
+        ),
+        watched=len(cell.watched),
+        unseen=cell.unseen,
+        baseline="" if baseline is None else baseline.axes.name,
         memory=held.get((cell.axes.block, cell.axes.device, cell.axes.k)),
     )
-
-
-def _same_device(one: Cell, other: Cell) -> bool:
-    return (one.axes.block, one.axes.device) == (other.axes.block, other.axes.device)
 
 
 def _called(name: str) -> str:

@@ -43,17 +43,10 @@ def speed_up_constant(a: float, k: int, c: float = 1.0) -> float:
 
 @dataclass(frozen=True)
 class RoundCost:
-    """Seconds of a round's verbs, and of one plain step, which emits one token."""
+    """Seconds of a whole round, and of one plain step, which emits one token."""
 
-    draft: float
-    verify: float
-    commit: float
+    round: float
     plain: float
-
-    @property
-    def round(self) -> float:
-        """Seconds of a whole round."""
-        return self.draft + self.verify + self.commit
 
     def per_draft(self, k: int) -> float:
         """c, plain steps that each of K drafts costs: what a round takes beyond one step."""

@@ -12,10 +12,13 @@ from parity.bench.statistics import Ratio, Spread
 from parity.errors import UsageError
 
 SCHEMA_VERSION: Literal[1] = 1
-Decoding = Literal["plain", "speculative", "controlled"]
-"""Without drafts; K drafts in every round; the controller's choice of 0 to K."""
+Decoding = Literal["plain", "plain-by-verbs", "speculative", "controlled"]
+"""Without drafts; the same by `verify` and `commit`, of a device that also does it in one call; K drafts in every
+round; the controller's choice of 0 to K."""
 ClockName = Literal["wall", "processor"]
 """Seconds of the wall, or of this process' processors, which others on the machine do not lengthen."""
+ModelName = Literal["verbs", "rounds"]
+"""What a round's seconds are predicted from: its verbs; of a loop in one piece, its rounds of other K."""
 BenchVerdict = Literal["pass", "fail", "inconclusive"]
 
 
@@ -75,6 +78,11 @@ class BenchAxes(BenchRecord):
     decoding: Decoding
     k: int
     lanes: int
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is drafted."""
+        return self.decoding in ("plain", "plain-by-verbs")
 
     @property
     def name(self) -> str:
@@ -155,7 +163,7 @@ class BenchFigures(BenchRecord):
         token_ms: milliseconds of such a token.
         first_token_ms: until the first token is with the host.
         stage_ms: milliseconds of a call of each verb, the mean of each repeat.
-        over_plain: the rate over plain decoding of the same device, interleaved.
+        over_plain: the rate over the faster plain decoding of the same device, interleaved.
     """
 
     tokens_per_second: Spread
@@ -171,8 +179,12 @@ class BenchCell(BenchRecord):
 
     Attributes:
         turns: every timed run.
-        parted: where its tokens part from plain decoding's, in words; nothing where they are the same.
+        parted: where its tokens part from plain decoding's, or from those of a run that somebody watched, in words;
+            nothing where they are the same.
+        watched: prompts whose tokens were compared with such a run.
+        unseen: why there was none.
         error: why there is nothing, where there is nothing.
+        baseline: the cell of plain decoding that its ratio is over, the faster one where there are two.
         memory: bytes resident at the most in a process of its own, and before its device was built; None: not asked.
     """
 
@@ -181,7 +193,10 @@ class BenchCell(BenchRecord):
     overall: BenchFigures | None = None
     prompts: dict[str, BenchFigures] = {}
     parted: tuple[str, ...] = ()
+    watched: int = 0
+    unseen: str = ""
     error: str = ""
+    baseline: str = ""
     memory: tuple[int, int] | None = None
 
 
@@ -191,16 +206,19 @@ class Predicted(BenchRecord):
 
     Attributes:
         predicted: expected tokens of a round times a plain step, over a round.
+        model: where a round's seconds are from.
         acceptance_of: the cell whose acceptance by position it is from.
         tokens: tokens of a round, measured over expected.
-        costs: a round and a plain step: medians of calls, expected, over the means that were measured.
-        rest: what is left: time outside the verbs.
+        costs: a round and a plain step as the model has them, over what was measured: medians of calls over their
+            means, of verbs; the line through other K over this K's median round, of rounds.
+        rest: what is left: time outside the verbs; of rounds, the median one over the mean.
         constant: what it would be if every draft were accepted as often as the first one.
         roofline: what the work of a round allows by the machine's peaks; None where the device does not say its work.
     """
 
     cell: str
     acceptance_of: str
+    model: ModelName = "verbs"
     k: int
     predicted: float
     constant: float

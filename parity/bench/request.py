@@ -125,6 +125,8 @@ class BenchRequest:
             raise UsageError(f"--scenario {unknown[0]}: there is {', '.join(SCENARIOS)}")
         if not self.ks or not all(1 <= k <= DRAFTS for k in self.ks) or len({*self.ks}) < len(self.ks):
             raise UsageError(f"-k: several numbers of drafts, 1 to {DRAFTS}, each once; not {list(self.ks)}")
+        if twice := [name for name in self.devices if self.devices.count(name) > 1]:
+            raise UsageError(f"--device {twice[0]} is named twice: its cells could not be told apart")
         if not {*self.beside_ks} <= {*self.ks}:
             raise UsageError(f"--beside-k {','.join(map(str, self.beside_ks))}: of the K that -k names, some")
         if self.repeats < 1 or self.warm_ups < 0 or self.max_new_tokens < 2:

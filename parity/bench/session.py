@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from parity.bench.cell import Cell
-from parity.bench.decoding import Prompts, controlled, plain, speculative
+from parity.bench.decoding import Prompts, controlled, plain, plain_by_verbs, speculative, two_ways
 from parity.bench.pair import with_room
 from parity.bench.records import BenchAxes, Decoding
 from parity.bench.request import CALLED, SCENARIOS, BenchRequest, Setting
+from parity.bench.watched import watched
 from parity.bench.workload import Workload
 from parity.errors import Inconclusive, NotOffered
 from parity.factories import options_of
 from parity.seam import Looping
 
+MAKE = {"plain": plain, "plain-by-verbs": plain_by_verbs, "speculative": speculative, "controlled": controlled}
+"""Who decodes so."""
 CHUNK = 256
 """Rows of a prefill at a time, of long prompts: their scores with a whole cache would not fit beside it."""
 
@@ -97,19 +100,36 @@ class Session:
         self.cells += cells
         groups = _groups(workload, setting)
         gc.collect()
+        where = f"{setting.scenario} {setting.context} {workload.name}"
+        for group in groups:
+            request.progress(0, _steps(request, groups), f"{where} watched")
+            for cell in cells:
+                cell.watch(group, request.max_new_tokens)
         for repeat in range(-request.warm_ups, request.repeats):
             for number, group in enumerate(groups):
-                where = f"{setting.scenario} {setting.context} {workload.name}"
                 request.progress((repeat + request.warm_ups) * len(groups) + number, _steps(request, groups), where)
                 for cell in _in_turn(cells, max(repeat, 0) + number):
                     cell.run(group, request.max_new_tokens, repeat if repeat >= 0 else None)
         for cell in cells:
             cell.settle()
 
-    def _contestants(self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]) -> Iterator[Cell]:
+    def _contestants(self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]) -> list[Cell]:
+        """The cells of one device; of prompts as they are the tokens of one of them are compared with a watched run's.
+
+        That is plain decoding; of a loop in one piece the first K: watched it cannot but draft. Behind a lengthened
+        prompt nobody watches: its stages would not fit beside it.
+        """
+        cells, device = list(self._ways(setting, workload, name, devices)), next(iter(devices.values()))
+        if setting.positions is None and not isinstance(device, str):
+            cells[-1 if len(cells) == 1 else int(isinstance(device, Looping))].watching = watched(device)
+        return cells
+
+    def _ways(self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]) -> Iterator[Cell]:
         """Plain decoding, every K, and the controller of one device."""
         first, most = next(iter(devices)), max(devices)
         yield self._cell(setting, workload, name, devices[first], "plain", 0)
+        if two_ways(devices[first]):
+            yield self._cell(setting, workload, name, devices[first], "plain-by-verbs", 0)
         if not SCENARIOS[setting.scenario].speculates:
             return
         for k, device in devices.items():
@@ -131,9 +151,8 @@ class Session:
         )
         if isinstance(device, str):
             return Cell(axes, error=device)
-        make = {"plain": plain, "speculative": speculative, "controlled": controlled}[decoding]
         try:
-            return Cell(axes, make(device, self.request.clock_of(device)), device.describe().eos)
+            return Cell(axes, MAKE[decoding](device, self.request.clock_of(device)), device.describe().eos)
         except Inconclusive as error:
             return Cell(axes, error=str(error))
 

@@ -38,9 +38,9 @@ from parity.cli.run import run
 from parity.cli.scan_log import scan_log
 from parity.cli.seal import seal
 from parity.cli.shapes import shapes
-from parity.cli.supervised import ENDING
 from parity.cli.taps import taps
 from parity.cli.verify_golden import verify_golden
+from parity.endings import ENDING
 from parity.errors import Inconclusive, ParityError
 from parity.plain import echo
 from parity.progress import print_notes

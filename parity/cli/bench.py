@@ -32,7 +32,9 @@ class Counts(click.ParamType[Any]):
             if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 9 or int(last or first) > MOST:
                 self.fail(f"{value} is no list of numbers, as in 4, 1,2,4 or 1-10", param, ctx)
             found += range(int(first), int(last or first) + 1)
-        return tuple(dict.fromkeys(found))
+        if twice := [number for number in dict.fromkeys(found) if found.count(number) > 1]:
+            self.fail(f"{value} names {twice[0]} twice", param, ctx)
+        return tuple(found)
 
 
 class Rates(click.ParamType[Any]):
@@ -235,7 +237,8 @@ def _request(bar: Any, devices: tuple[str, ...], target: Path | None, drafter: P
 def compare_benches(first: Path, second: Path, anyway: bool, json_file: Path | None) -> None:
     """Compare two files of `parity bench --json`: B over A, cell by cell, with limits.
 
-    Exit code 1: a figure is slower beyond its limits; 3: a cell is missing, or nothing was repeated.
+    Exit code 1: a figure is slower beyond its limits, or B failed by itself; 3: a cell is missing, nothing was
+    repeated, A failed by itself, or one of the two was inconclusive.
     """
     from parity.api import compare_benches as compare
     from parity.reports.bench import print_comparison

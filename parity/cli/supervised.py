@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from parity.endings import Terminated, by_signal
+from parity.endings import ENDING, by_signal, interrupting
 
 GRACE = 2.0
 """Seconds that a device's threads and exit handlers have once the result is out: enough to flush, no time to wait."""
@@ -20,8 +20,6 @@ PATIENCE = 20.0
 
 AGAIN = 1.0
 """Seconds after which a second signal is a second wish: a terminal sends Ctrl-C to both, and the parent passes it."""
-
-ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def supervise(command: Callable[[], int]) -> None:
@@ -67,14 +65,9 @@ def _end_with(parent: int) -> None:
 def _unwind_on_signals() -> None:
     """The first of these signals unwinds the command, which removes what is half-written; more do not disturb that."""
 
-    def unwind(number: int, frame: object) -> None:
-        for one in ENDING:
-            signal.signal(one, signal.SIG_IGN)
-        raise Terminated(number)
-
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a job in the background
-            signal.signal(number, unwind)
+            signal.signal(number, interrupting)
 
 
 class _Watch:

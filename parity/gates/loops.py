@@ -1,5 +1,7 @@
 """Two loops of one device: what is sent ahead gives the tokens and the caches of what waits, bit for bit.
 
+In float32 the text of the one that waits has to be the golden's as well: two loops may be wrong alike.
+
 A device has both where its factory takes the option `loop`, `synchronous` or `asynchronous`. Where it takes `chunk`
 too, both are built with the same one: static shapes that follow what a host knows of the length are then the same in
 both, so that no sum is added in another order.
@@ -16,9 +18,10 @@ import numpy as np
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.drive import untapped
-from parity.errors import NotOffered
+from parity.errors import Inconclusive, NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
+from parity.gates.golden_tokens import GoldenTokens
 from parity.golden.manifest import PromptCase
 from parity.seam import Device, Inspectable, Looping
 from parity.shown import stages_of
@@ -42,6 +45,7 @@ class SideBySide:
     Attributes:
         tensors, rows: of caches that were compared.
         tokens, caches: where the loops first differ, and how; None where they do not.
+        texts: the synchronous loop's tokens by the number of the prompt.
     """
 
     prompts: int = 0
@@ -51,6 +55,7 @@ class SideBySide:
     tokens: tuple[Place, str] | None = None
     caches: tuple[Place, str] | None = None
     unseen: list[str] = field(default_factory=list)
+    texts: dict[int, list[int]] = field(default_factory=dict)
 
 
 def checks(context: GateContext) -> Iterator[Check]:
@@ -70,6 +75,8 @@ def checks(context: GateContext) -> Iterator[Check]:
             _compare(seen, number, prompt, context, waiting, ahead)
         yield _tokens(seen, precision)
         yield _caches(seen, precision)
+        if precision == context.sharpest:
+            yield _text(seen, context, precision)
 
 
 def both_built(context: GateContext, precision: str, loop: str) -> Device:
@@ -97,6 +104,7 @@ def _compare(
     budget = context.golden.manifest.case.max_new_tokens
     right, said = rounds_of(waiting, prompt.ids, budget), rounds_of(ahead, prompt.ids, budget)
     seen.prompts, seen.rounds = seen.prompts + 1, seen.rounds + len(right)
+    seen.texts[number] = [token for _, emitted in right for token in emitted]
     if said != right and seen.tokens is None:
         seen.tokens = _parted(number, right, said)
         if rounds_of(waiting, prompt.ids, budget) != right:
@@ -183,6 +191,20 @@ def _tokens(seen: SideBySide, precision: str) -> Check:
     place, what = seen.tokens
     unlike = [why for why in seen.unseen if "again" in why]
     return Check(name, INCONCLUSIVE if unlike else FAIL, "; ".join([what, *unlike]), figures, place)
+
+
+def _text(seen: SideBySide, context: GateContext, precision: str) -> Check:
+    """Whether what both loops say is right: two loops that are wrong alike are the same."""
+    name = f"the golden's text, {precision}"
+    if precision != "float32":
+        why = "the device does not offer float32, and bfloat16 parts from the golden by its rounding (see lossless)"
+        return Check(name, NOT_JUDGED, why)
+    try:
+        found = GoldenTokens(context.golden, precision).beside(seen.texts)
+    except Inconclusive as error:
+        return Check(name, INCONCLUSIVE, str(error))
+    figures = {"prompts": found.texts, "same": found.same, "others": dict(found.verdicts)}
+    return Check(name, FAIL if found.place else PASS, found.evidence, figures, found.place, exact=True)
 
 
 def _nothing(seen: SideBySide) -> str:

@@ -16,8 +16,9 @@ from parity.errors import Inconclusive
 from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.gate import Check
 from parity.gates.lossless_golden_text import golden_text
+from parity.gates.lossless_loop import loop_checks
 from parity.gates.made_up import ONE_PIECE, agreements, try_accept_rule
-from parity.seam import Device, Looping
+from parity.seam import Device, Looping, PlainDecoding
 from parity.stages import VERIFY_LOGITS, VERIFY_TOKENS
 
 TWO_ULP, ROUTER = "within two ULP", "behind a router tie"
@@ -26,9 +27,16 @@ EXPLAINED = (TIE, TWO_ULP, NOISE, ROUTER)
 
 def checks(context: GateContext) -> Iterator[Check]:
     """Speculation against plain decoding, and that against the golden, in float32 and the context's precision; the
-    accept rule alone."""
+    accept rule alone.
+
+    A loop in one piece is run whole, where it decodes plainly as well; one that does not is inconclusive.
+    """
     noise = NoiseFloors(context.golden)
     for precision in dict.fromkeys(("float32", context.precision)):
+        device = context.device(precision)
+        if isinstance(device, Looping) and isinstance(device, PlainDecoding):
+            yield from loop_checks(context, precision)
+            continue
         yield equals_plain_decoding(context, noise, precision)
         yield golden_text(context, precision)
     yield accepts_by_rule(context)

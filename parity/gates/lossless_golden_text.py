@@ -76,7 +76,7 @@ def golden_text(context: GateContext, precision: str) -> Check:
         Inconclusive: the golden lacks logits, or the device does not continue with the tokens that a tap returns.
     """
     golden, device = context.golden, context.device(precision)
-    truth, result = _GoldenLogits(golden, precision), GoldenTextResult()
+    truth, result = GoldenLogits(golden, precision), GoldenTextResult()
     for number, prompt in enumerate(golden.manifest.case.prompts):
         context.progress(number, len(golden.manifest.case.prompts), f"lossless {prompt.id}, the golden's text")
         for step, (mine, (theirs, logits)) in enumerate(
@@ -94,7 +94,7 @@ def golden_text(context: GateContext, precision: str) -> Check:
     return _check(result, precision)
 
 
-class _GoldenLogits:
+class GoldenLogits:
     """The golden's logits of the emitted rows, by prompt and position, and their noise."""
 
     def __init__(self, golden: TrustedGolden, precision: str):

@@ -23,6 +23,8 @@ from parity.references.vllm_capture.environment import find_python
 from parity.seam import Description, OnRound, Shown, Tap
 
 INSIDE = Path(__file__).parent / "inside" / "vllm_serving.py"
+PATIENCE = 10.0
+"""Seconds from asking an engine to end to ending it: who waits here may have pressed Ctrl-C, which counts once."""
 REJECTED = -1
 """In place of a draft that vLLM rejected: it does not say which one it was."""
 
@@ -180,5 +182,9 @@ def _end(process: subprocess.Popen[str], folder: TemporaryDirectory[str]) -> Non
         if end is not None:
             end.close()
     process.terminate()
-    process.wait()
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
     folder.cleanup()

@@ -116,3 +116,25 @@ def test_a_failed_cell_stands_in_the_page(tiny):
     ticks = Ticks()
     made = bench_page(run_bench(request(tiny, lambda k: Fake(ticks, k), ticks, scenarios=("batch",))))
     assert "takes no lanes" in made
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code", "verdict"),
+    [
+        ("pass", "fail", 1, "fail"),
+        ("pass", "inconclusive", 3, "inconclusive"),
+        ("fail", "pass", 3, "inconclusive"),
+        ("inconclusive", "pass", 3, "inconclusive"),
+    ],
+)
+def test_what_a_bench_said_of_itself_is_said_and_is_no_pass(measured, first, second, code, verdict):
+    """However alike their figures are: that of A is what B is compared with."""
+    told = {"fail": "0.9x over plain", "inconclusive": "one prompt", "pass": ""}
+    reports = [
+        measured(1).model_copy(update={"verdict": one, "findings": (told[one],) if told[one] else ()})
+        for one in (first, second)
+    ]
+    found = compare_reports(*reports)
+    assert (found.exit_code, found.verdict) == (code, verdict)
+    where, own = ("second", second) if second != "pass" else ("first", first)
+    assert found.verdicts == (f"the {where} bench's own verdict is {own}: {told[own]}",)

@@ -117,6 +117,7 @@ def test_a_bench_of_the_numpy_engine(parity, pair, tmp_path):
     report = json.loads(out["json"].read_text())
     assert [cell["axes"]["decoding"] for cell in report["cells"]] == [
         "plain",
+        "plain-by-verbs",
         "speculative",
         "speculative",
         "controlled",
@@ -154,6 +155,9 @@ def test_a_plan_needs_no_weights(parity, tmp_path):
     ("arguments", "said"),
     [
         (("-k", "0"), "numbers of drafts"),
+        (("-k", "4,4"), "4,4 names 4 twice"),
+        (("-k", "1-3,2"), "1-3,2 names 2 twice"),
+        (("--device", "numpy", "--device", "numpy"), "--device numpy is named twice"),
         (("-k", "2-99999999"), "no list of numbers"),
         (("--context", "long"), "--context long"),
         (("--field", "question"), "name a file"),

@@ -67,8 +67,8 @@ def test_expected_tokens_are_those_of_the_process():
 def test_the_constant_form_is_the_general_one_with_equal_rates(a):
     for k in (1, 4, 10):
         assert expected_tokens_constant(a, k) == pytest.approx(expected_tokens([a] * k))
-        assert speed_up_constant(a, k, 0.3) == pytest.approx(speed_up([a] * k, RoundCost(0.3 * k, 1.0, 0.0, 1.0)))
-        assert RoundCost(0.3 * k, 1.0, 0.0, 1.0).per_draft(k) == pytest.approx(0.3)
+        assert speed_up_constant(a, k, 0.3) == pytest.approx(speed_up([a] * k, RoundCost(0.3 * k + 1.0, 1.0)))
+        assert RoundCost(0.3 * k + 1.0, 1.0).per_draft(k) == pytest.approx(0.3)
     if a < 1:
         assert speed_up_constant(a, 4) == pytest.approx((1 - a**5) / ((1 - a) * 5))
 

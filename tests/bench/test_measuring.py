@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from parity.bench.judge import gates
 from parity.bench.measure import run_bench
 from parity.bench.records import read_bench
 from parity.errors import DeviceFailed, NotOffered, UsageError
+from parity.reports.bench_page import bench_page
 from tests.bench.fakes import COSTS, Fake, FakeLoop, FakePlain, Ticks, request, token, workload
 
 ROUND = 0.2 + 1.0 + 0.1
@@ -288,3 +291,144 @@ def test_k_cannot_be_chosen_of_a_device_that_has_one(tiny):
     ticks = Ticks()
     report = run_bench(request(tiny, lambda k: Fake(ticks, k, varies=False), ticks, controller=True))
     assert report.exit_code == 3 and "drafts K = 4 tokens in every round" in report.findings[0]
+
+
+@pytest.mark.parametrize(("in_one_call", "faster"), [(3.0, "plain-by-verbs"), (0.5, "plain")])
+def test_speculation_has_to_beat_the_faster_plain_decoding(tiny, in_one_call, faster):
+    """A `decode_plain` three times as slow as the verbs would flatter the ratio by that; both stand in the report."""
+    ticks = Ticks()
+
+    class TwoWays(FakePlain):
+        def decode_plain(self, prompt_ids, max_new_tokens):
+            self.ticks.take((in_one_call - 1.0) * (max_new_tokens - 1))
+            return super().decode_plain(prompt_ids, max_new_tokens)
+
+    report = run_bench(request(tiny, lambda k: TwoWays(ticks, k), ticks))
+    found = cells(report)
+    assert found["plain"].overall.token_ms.median == pytest.approx(1000 * in_one_call)
+    assert found["plain-by-verbs"].overall.token_ms.median == pytest.approx(1000)
+    step = min(in_one_call, 1.0)
+    assert found["speculative"].overall.over_plain.estimate == pytest.approx(step * 28 / (8 * ROUND))
+    assert found["speculative"].baseline == found[faster].axes.name and not found["plain"].baseline
+    (gate,) = report.gates
+    assert gate.ratio.estimate == pytest.approx(step * 28 / (8 * ROUND))
+    (model,) = report.predictions
+    assert model.predicted == pytest.approx(step * 28 / (8 * ROUND))
+    assert f"over {faster}, the faster one" in bench_page(report)
+
+
+def test_two_ways_of_plain_decoding_that_part_fail(tiny):
+    ticks = Ticks()
+
+    class Other(FakePlain):
+        def verify(self, draft_tokens, tap):
+            return super().verify(draft_tokens, tap) + (not len(draft_tokens))
+
+    report = run_bench(request(tiny, lambda k: Other(ticks, k), ticks))
+    assert report.exit_code == 1
+    assert any("plain-by-verbs/k0: prompt prompt 0 parts from plain decoding" in said for said in report.findings)
+
+
+class PlainLoop(FakeLoop):
+    """It decodes plainly, too; of its verbs, which are cheaper than those of an engine driven from outside, it tells
+    nothing."""
+
+    def decode_plain(self, prompt_ids, max_new_tokens):
+        decode = getattr(self.inside, "decode_plain", partial(FakePlain.decode_plain, self.inside))
+        return decode(prompt_ids, max_new_tokens)
+
+
+def loops_report(tiny, ks, noise=0.0, **costs):
+    ticks, drawn = Ticks(), np.random.default_rng(0)
+    cheap = COSTS | {"draft": 0.1, "verify": 0.7, "plain": 0.8} | costs
+    make = lambda k: PlainLoop(  # noqa: E731
+        Fake(ticks, k, (1,), costs=cheap, per_draft=0.05, noise=lambda: float(drawn.lognormal(0, noise)))
+    )
+    return run_bench(request(tiny, make, ticks, ks=ks))
+
+
+def test_a_loop_is_predicted_by_its_rounds_of_other_k(tiny):
+    """A round costs 0.9 + 0.05 K, a plain step 0.8; one draft of each is accepted."""
+    report = loops_report(tiny, (1, 2, 3, 4))
+    assert [one.model for one in report.predictions] == ["rounds"] * 4
+    for one in report.predictions:
+        assert one.predicted == pytest.approx(one.measured.estimate, rel=1e-6)
+        assert (one.tokens, one.costs, one.rest) == pytest.approx((1, 1, 1))
+    assert report.predictions[3].predicted == pytest.approx(2 * 0.8 / 1.1)
+    assert "1.45, rounds |" in bench_page(report)
+
+
+def test_what_is_predicted_goes_into_no_prediction(tiny):
+    """K = 2 takes twice as long as the line says: its prediction stays where the others put it."""
+    ticks = Ticks()
+
+    class Bumpy(Fake):
+        def verify(self, draft_tokens, tap):
+            self.ticks.take(float(len(draft_tokens) == 2))
+            return super().verify(draft_tokens, tap)
+
+    report = run_bench(request(tiny, lambda k: PlainLoop(Bumpy(ticks, k, (1,))), ticks, ks=(1, 2, 3, 4)))
+    one = next(one for one in report.predictions if one.k == 2)
+    assert one.costs == pytest.approx(1.3 / 2.3) and one.measured.estimate == pytest.approx(one.predicted * 1.3 / 2.3)
+
+
+def test_of_noisy_rounds_the_factors_still_explain_all(tiny):
+    for one in loops_report(tiny, (1, 2, 3, 4), noise=0.1).predictions:
+        assert one.rest != 1 and abs(one.predicted / one.measured.estimate - 1) < 0.2
+        assert one.predicted * one.tokens * one.costs * one.rest == pytest.approx(one.measured.estimate)
+
+
+def test_too_few_other_k_are_no_line(tiny):
+    """Two other K: nothing to predict a loop from, where the same engine is not driven from here."""
+    assert loops_report(tiny, (1, 2, 4)).predictions == ()
+
+
+class TwoFaced(FakePlain):
+    """Where nobody watches it answers another prompt, with and without drafts alike."""
+
+    def prefill(self, prompt_ids, max_new_tokens, tap):
+        return super().prefill([*prompt_ids, getattr(tap, "unwatched", False)], max_new_tokens, tap)
+
+    def decode_plain(self, prompt_ids, max_new_tokens):
+        return super().decode_plain([*prompt_ids, 1], max_new_tokens)
+
+
+@pytest.mark.parametrize(
+    ("made", "cell"), [(TwoFaced, "verbs/plain/k0"), (lambda *given: PlainLoop(TwoFaced(*given)), "speculative/k4")]
+)
+def test_a_device_that_answers_otherwise_where_nobody_watches_fails(tiny, made, cell):
+    ticks = Ticks()
+    report = run_bench(request(tiny, lambda k: made(ticks, k), ticks))
+    assert report.exit_code == 1
+    assert f"{cell}: prompt prompt 0: where nobody watches token 0 is 8, watched it is 7" in report.findings[0]
+    assert len(report.findings) == 2  # of each prompt
+
+
+def test_an_honest_device_is_watched_once_for_each_prompt_and_no_time_of_it_counts(tiny):
+    ticks, watched = Ticks(), []
+
+    class Seen(Fake):
+        def prefill(self, prompt_ids, max_new_tokens, tap):
+            if not getattr(tap, "unwatched", False):
+                watched.append(list(prompt_ids))
+                self.ticks.take(1000.0)
+            return super().prefill(prompt_ids, max_new_tokens, tap)
+
+    report = run_bench(request(tiny, lambda k: Seen(ticks, k), ticks))
+    assert report.exit_code == 0 and watched == [[1, 2, 3], [2, 2, 3]]
+    assert [cell.watched for cell in report.cells] == [2, 0]
+    assert cells(report)["plain"].overall.first_token_ms.median == pytest.approx(500)
+
+
+def test_a_device_that_breaks_down_where_somebody_watches_is_missing_evidence(tiny):
+    ticks = Ticks()
+
+    class Shy(Fake):
+        def verify(self, draft_tokens, tap):
+            if not getattr(tap, "unwatched", False):
+                raise UsageError("no stage can be shown")
+            return super().verify(draft_tokens, tap)
+
+    report = run_bench(request(tiny, lambda k: Shy(ticks, k), ticks))
+    assert report.exit_code == 3 and "with somebody watching: no stage can be shown" in report.findings[0]
+    assert cells(report)["speculative"].overall

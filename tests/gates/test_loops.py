@@ -9,11 +9,13 @@ import pytest
 
 from parity import device
 from parity.device.faults import CATALOGUE
+from parity.gates.golden_tokens import GoldenTokens
 from parity.isolation import ProcessLimits
 from tests.sample import sample
 
 RED = sorted(name for name, fault in CATALOGUE.items() if fault.gate == "loops")
 ROUNDS, CACHES = "the same rounds, float32", "the same caches, float32"
+TEXT = "the golden's text, float32"
 
 
 @pytest.fixture
@@ -24,7 +26,8 @@ def judged(gate_checks):
 @pytest.mark.parametrize("limits", [None, ProcessLimits()], ids=["here", "isolated"])
 def test_a_clean_device_passes_in_both_precisions(limits, judged):
     checks = judged("numpy,loop=asynchronous", limits=limits)
-    assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 4
+    assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 5
+    assert checks[TEXT].figures["same"] == 2
     assert "bit for bit" in checks[CACHES].evidence and checks[ROUNDS].figures["rounds"] > 4
 
 
@@ -46,6 +49,20 @@ def test_a_bit_in_a_cache_fails_where_no_token_shows_it(judged):
     assert checks[ROUNDS].verdict == "pass"
     assert checks[CACHES].verdict == "fail" and "kv.target.1.v" in checks[CACHES].evidence
     assert checks[CACHES].place.stage == "kv.target.1.v" and checks[CACHES].place.position == 3
+
+
+def test_two_loops_that_are_wrong_alike_fail_by_the_goldens_text(judged):
+    checks = judged("tests.gates.test_loops:alike")
+    assert checks[ROUNDS].verdict == "pass", checks[ROUNDS].evidence
+    assert checks[TEXT].verdict == "fail" and ", token 1: the golden's " in checks[TEXT].evidence
+    assert checks[TEXT].place.stage == "verify.tokens"
+
+
+def test_a_text_that_ends_too_early_is_not_the_goldens(small_golden):
+    texts = [list(prompt.generated.emitted) for prompt in small_golden.manifest.case.prompts]
+    whole, cut_short = (GoldenTokens(small_golden, "float32").beside({1: one}) for one in (texts[1], texts[1][:-1]))
+    assert (whole.same, whole.place) == (1, None)
+    assert cut_short.place is not None and cut_short.said.endswith("is its end here")
 
 
 def test_a_device_of_one_loop_is_not_judged(gate_checks):
@@ -86,6 +103,25 @@ def short_of_one(target, drafter, k, precision="bfloat16", loop: str = "synchron
     if loop == "asynchronous":
         clean = made.speculate
         made.speculate = lambda *given: clean(*given)[:-1]
+    return made
+
+
+def alike(target, drafter, k, precision="bfloat16", loop: str = "synchronous"):
+    """In every round both loops emit the next token of the vocabulary."""
+    made = closed(target, drafter, k, precision, loop)
+    if loop == "asynchronous":
+        clean = made.speculate
+
+        def speculate(ids, budget, tap, on_round):
+            def over(drafts, emitted, tokens=None):
+                on_round(drafts, [(one + bool(drafts)) % 1280 for one in emitted])
+
+            emitted = clean(ids, budget, tap, over)
+            return [emitted[0], *((one + 1) % 1280 for one in emitted[1:])]
+
+        made.speculate = speculate
+    else:
+        inside, made.commit = made.commit, lambda drafts, chosen, tap: (inside(drafts, chosen, tap) + 1) % 1280
     return made
 
 
