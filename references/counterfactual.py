@@ -15,6 +15,7 @@ from parity.references.drafting import load_loop
 from parity.references.hypotheses.catalogue import Hypothesis
 from parity.references.hypotheses.mutating import NotApplicable
 from parity.references.loop import Recorder, Result
+from parity.references.products import Product, watched
 from parity.references.remembered import RememberedLayers
 
 Assumed = Sequence[tuple[Hypothesis, Any]]
@@ -67,6 +68,22 @@ class Counterfactuals:
                     raise
                 names = " and ".join(hypothesis.id for hypothesis, _ in assumed)
                 raise NotApplicable(f"{names}: no run comes of it ({error!r:.200})") from error
+
+    def product(
+        self, stage: str, ids: Sequence[int], budget: int, recorder: Recorder, rounds: int | None = None
+    ) -> Product | None:
+        """What a stage's rows are a product of, in a run without any hypothesis; None where they are none.
+
+        Args:
+            stage: its full name.
+            ids, budget, recorder, rounds: as in `run`.
+        """
+        try:
+            with watched(self.loop, stage) as made:
+                self.run((), ids, budget, recorder, rounds)
+                return made()
+        except (LookupError, AttributeError, NotApplicable):
+            return None
 
 
 def _over_what_is_there(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:

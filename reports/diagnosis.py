@@ -43,14 +43,16 @@ def print_diagnosis(diagnosis: Diagnosis, golden: DumpView) -> None:
         _print_unexplained(out, diagnosis.unexplained, diagnosis)
     if diagnosis.acceptance is not None:
         _print_acceptance(out, diagnosis.acceptance)
-    word = "; ".join(map(_named, diagnosis.causes)) or "no hypothesis fits"
+    parts = "; ".join(f"{stage}: {part.named}" for stage, part in diagnosis.components if part.whole)
+    word = "; ".join(map(_named, diagnosis.causes)) or parts or "no hypothesis fits"
     if diagnosis.verdict != FAIL:
         word = f"{diagnosis.verdict}: nothing fails, and not everything could be compared"
     rest = f"; {diagnosis.unexplained.stage} stays unexplained" if diagnosis.causes and diagnosis.unexplained else ""
     for left_out in diagnosis.untried:
         out.print(f"cut short by --limit: {left_out}", soft_wrap=True)
     rest += "; the search was cut short" if diagnosis.untried else ""
-    out.print(Text(f"diagnosis: {word}{rest}", style="bold red" if diagnosis.causes else "magenta"), soft_wrap=True)
+    style = "bold red" if diagnosis.causes or parts else "magenta"
+    out.print(Text(f"diagnosis: {word}{rest}", style=style), soft_wrap=True)
 
 
 def print_gate_findings(defects: Sequence[GateCause], golden: DumpView) -> None:
@@ -103,6 +105,9 @@ def _print_cause(out: Console, number: int, cause: Cause) -> None:
 
 def _print_unexplained(out: Console, rest: Residual, diagnosis: Diagnosis) -> None:
     out.print(f"unexplained: {rest.stage}, {_amount(rest)}, first at {rest.place}", soft_wrap=True)
+    for stage, part in diagnosis.components:
+        where = "" if stage == rest.stage else f"{stage}: "
+        out.print(f"   component: {where}{part}", soft_wrap=True)
     if diagnosis.signature:
         out.print(f"   its error: {'; '.join(diagnosis.signature)}", soft_wrap=True)
     for says, share in diagnosis.nearest:

@@ -12,6 +12,9 @@ from parity.progress import Progress, quiet
 TRYING = 0.8
 """Share of the limit for trying; the rest is for confirming what fits best so far."""
 
+SHORT = 0.3
+"""The same where the part that is wrong is known, and only its name is missing."""
+
 
 class TimeIsUp(Exception):
     """The limit is reached before the next counterfactual run."""
@@ -41,9 +44,9 @@ class SearchClock:
             raise TimeIsUp
 
     @contextmanager
-    def trying(self) -> Iterator[None]:
-        """Inside, the time left for confirming is not used."""
-        before, self._share = self._share, TRYING
+    def trying(self, share: float = TRYING) -> Iterator[None]:
+        """Inside, the time left for confirming is not used: no more than this share of the limit is."""
+        before, self._share = self._share, share
         try:
             yield
         finally:

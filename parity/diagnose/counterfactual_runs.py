@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from parity.diagnose.clock import SearchClock
+from parity.diagnose.components.products import StageProduct
 from parity.diagnose.conditional import Conditional, RowFacts, chosen_rows
 from parity.diagnose.hypothesis import Assumption, NotComparable
 from parity.golden.manifest import Generation, Mode
@@ -26,6 +27,12 @@ class CounterfactualReference(Protocol):
         self, assumed: Sequence[Assumption], ids: Sequence[int], budget: int, recorder: Tap, rounds: int | None
     ) -> Generation:
         """So many rounds of a prompt; raises an error with `skip = True` where a hypothesis cannot apply."""
+        ...
+
+    def product(
+        self, stage: str, ids: Sequence[int], budget: int, recorder: Tap, rounds: int | None
+    ) -> StageProduct | None:
+        """What a stage's rows are a product of in the same rounds; None where they are none."""
         ...
 
 
@@ -108,6 +115,25 @@ class CounterfactualRuns:
             self.references[precision] = self.make(precision)
         ids = golden.manifest.case.prompts[0].ids
         return self.references[precision].run(assumed, ids, self.budget, recorder, rounds=rounds)
+
+    def product(self, golden: TrustedGolden, stage: str) -> StageProduct | None:
+        """What a stage's rows are a product of, over a golden of one prompt; None where they are none.
+
+        Raises:
+            TimeIsUp: the limit is reached.
+        """
+        self.clock.check()
+        rounds = len(golden.manifest.case.prompts[0].generated.acceptance_length)
+        recorder = ForcingTrace(
+            golden.declared,
+            lambda round_, name: golden.contents("float32", 0, round_, name),
+            self.followed,
+            keep=lambda name: False,
+        )
+        if "float32" not in self.references:
+            self.references["float32"] = self.make("float32")
+        ids = golden.manifest.case.prompts[0].ids
+        return self.references["float32"].product(stage, ids, self.budget, recorder, rounds)
 
     def emitted(self, golden: TrustedGolden, assumed: Sequence[Assumption]) -> Generation:
         """What the prompt of a golden of one prompt emits freely under assumptions.

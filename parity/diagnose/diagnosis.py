@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from math import inf
 from typing import Any
@@ -13,6 +14,7 @@ from parity.compare.places import sources
 from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.acceptance_cost import AcceptanceCost, acceptance_cost
 from parity.diagnose.clock import TimeIsUp
+from parity.diagnose.components import Component, components
 from parity.diagnose.failing_run import failures
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.refit import refitted
@@ -60,8 +62,9 @@ class Diagnosis:
     """Causes in the order in which they show; `unexplained` is the first stage that still fails, with its signature.
 
     `verdict` is the comparison's, `evidence` what failed in it, in sentences. `nearest` are the best hypotheses for
-    what is unexplained, with the share that each explains. `untried` says what a time limit left out; it is empty
-    where the search came to its end. `acceptance` is what the failing stages of the prompt cost.
+    what is unexplained, with the share that each explains; `components` the part of the computation in which the error
+    of a stage that no hypothesis explains lies, by stage. `untried` says what a time limit left out; it is empty where
+    the search came to its end. `acceptance` is what the failing stages of the prompt cost.
     """
 
     mode: str
@@ -71,6 +74,7 @@ class Diagnosis:
     unexplained: Residual | None = None
     nearest: tuple[tuple[str, float], ...] = ()
     signature: tuple[str, ...] = ()
+    components: tuple[tuple[str, Component], ...] = ()
     trials: int = 0
     verdict: str = FAIL
     evidence: tuple[str, ...] = ()
@@ -96,6 +100,7 @@ def diagnose(
         shown = error_signature(trials, failing, search.rounds)
         nearest = nearest_hypotheses(search.made)
         diagnosis = replace(diagnosis, unexplained=failing, nearest=nearest, signature=shown)
+    diagnosis = replace(diagnosis, components=search.components())
     diagnosis, clock = renumbered(diagnosis, trials.prompt), trials.clock
     try:
         if search.causes and not failing and not clock.untried:
@@ -128,6 +133,7 @@ class _CauseSearch:
         made: the trials of the last search, the best first.
         aside: stages that no hypothesis explains.
         unexplained: the first of them.
+        parts: in which part of the computation a stage's error lies.
     """
 
     def __init__(self, trials: PromptTrials, hypotheses: Sequence[CheckableHypothesis]):
@@ -136,6 +142,7 @@ class _CauseSearch:
         self.causes: list[Cause] = []
         self.made: list[Trial] = []
         self.aside: set[str] = set()
+        self.parts: dict[str, Component] = {}
         self.unexplained: Residual | None = None
         self.start = self.left = trials.residuals((), self.rounds)
 
@@ -152,6 +159,20 @@ class _CauseSearch:
         if self.unexplained is None and self.trials.clock.untried:
             self.unexplained = next(iter(self._failing()), None)
         return self.unexplained
+
+    def components(self) -> tuple[tuple[str, Component], ...]:
+        """The parts of the stages that no hypothesis explains."""
+        named = {cause.stage for cause in self.causes}
+        return tuple((stage, part) for stage, part in self.parts.items() if stage not in named)
+
+    def _take_apart(self, first: Residual) -> None:
+        """Look for the part of the computation in which a stage's error lies."""
+        if self.known or first.stage in self.parts:
+            return
+        golden, run = self.trials.cut(self.rounds)
+        product = partial(self.trials.counterfactuals.product, golden, first.stage)
+        for part in components(golden, run, first.stage, product):
+            self.parts[first.stage] = part
 
     def _failing(self) -> list[Residual]:
         """What asks for a cause, the first to show first."""
@@ -225,8 +246,11 @@ class _CauseSearch:
         """Find the hypothesis that explains the first failing stage; whether there is one."""
         if self._refitted(first):
             return True
+        self._take_apart(first)
         step = DiagnosisStep(self.trials, self.known, self.rounds, self.left, first)
-        trial, self.made = HypothesisSearch(self.trials, self.hypotheses, self.known, first).best(step.confirm)
+        part = self.parts.get(first.stage)
+        search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, bool(part and part.whole))
+        trial, self.made = search.best(step.confirm)
         trial = trial or step.nearest(self.made)
         if trial is None:
             return False

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.diagnose.clock import TimeIsUp
+from parity.diagnose.clock import SHORT, TRYING, TimeIsUp
 from parity.diagnose.conditional import RowEvidence, joined_evidence, only
 from parity.diagnose.fitting import (
     STEPS,
@@ -103,6 +103,8 @@ class HypothesisSearch:
         hypotheses: all there are.
         known: assumptions already made.
         first: the first failing stage under `known`.
+        short: whether the part of the computation that is wrong is known already: a catalogue entry would only give it
+            a name, so that pairs and parameters under a condition are not tried, and less time is taken.
     """
 
     def __init__(
@@ -111,8 +113,9 @@ class HypothesisSearch:
         hypotheses: Sequence[CheckableHypothesis],
         known: tuple[Assumption, ...],
         first: Residual,
+        short: bool = False,
     ):
-        self.trials, self.known, self.first = trials, known, first
+        self.trials, self.known, self.first, self.short = trials, known, first, short
         self.round = self._round(first.place.round if first.place else 0)
         taken = {hypothesis.id for hypothesis, _ in known}
         self.segment = trials.segment(first.stage)
@@ -168,18 +171,21 @@ class HypothesisSearch:
             ("with a fitted parameter", self._fitted()),
             ("under a condition", self._conditional(made)),
         ]
+        last = [
+            ("with a parameter under a condition", self._fitted_in_part()),
+            ("in pairs", self._pairs(made)),
+        ]
         return [
             ("of single parts", iter([self._parts()])),
             ("alone", self._enumerated()),
             *(middle[::-1] if self.passes else middle),
-            ("with a parameter under a condition", self._fitted_in_part()),
-            ("in pairs", self._pairs(made)),
+            *([] if self.short else last),
         ]
 
     def _try_all(self, tier: Iterable[Trial], made: list[Trial], what: str, rest: Sequence[str]) -> None:
         """Add a tier's trials to those made."""
         try:
-            with self.trials.clock.trying():
+            with self.trials.clock.trying(SHORT if self.short else TRYING):
                 for trial in tier:
                     made.append(trial)
                 made += self._doubted(made)

@@ -124,8 +124,8 @@ def test_a_folder_that_is_no_dump(refused, tmp_path):
     refused("inspect", tmp_path, words=("manifest.json",))
 
 
-def test_an_unknown_device(refused, small_golden):
-    refused("run", "--golden", small_golden.folder, "--device", "tpu", words=("--device tpu",))
+def test_an_unknown_device(refused, shallow_golden):
+    refused("run", "--golden", shallow_golden.folder, "--device", "tpu", words=("--device tpu",))
 
 
 @pytest.mark.parametrize(
@@ -141,19 +141,19 @@ def test_an_unknown_device(refused, small_golden):
         ("numpy:2", "cannot be imported"),
     ],
 )
-def test_options_behind_a_device_that_do_not_fit(name, word, refused, small_golden):
-    refused("run", "--golden", small_golden.folder, "--device", name, words=(word,))
+def test_options_behind_a_device_that_do_not_fit(name, word, refused, shallow_golden):
+    refused("run", "--golden", shallow_golden.folder, "--device", name, words=(word,))
 
 
 def test_an_unknown_option(refused):
     refused("diff", "--nonsense", words=("--nonsense",))
 
 
-def test_a_policy_with_a_row_for_nothing(parity, small_golden, tmp_path):
+def test_a_policy_with_a_row_for_nothing(parity, shallow_golden, tmp_path):
     policy = tmp_path / "policy.toml"
     row = '[[row]]\nstages = "%s"\njudge = "exact"\nreason = "because it must be"\n'
     policy.write_text('name = "odd"\n' + row % "nothing.*" + row % "*")
-    found = parity("diff", "--golden", small_golden.folder, "--policy", policy)
+    found = parity("diff", "--golden", shallow_golden.folder, "--policy", policy)
     assert found.code == 2 and "nothing.*" in found.err
 
 

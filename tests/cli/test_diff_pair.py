@@ -181,8 +181,8 @@ def refused(parity):
     return check
 
 
-def test_dumps_are_compared_by_the_noise_they_know(refused, small_golden, tmp_path):
-    golden, plain = small_golden.folder, save(tmp_path / "plain", tensors())
+def test_dumps_are_compared_by_the_noise_they_know(refused, shallow_golden, tmp_path):
+    golden, plain = shallow_golden.folder, save(tmp_path / "plain", tensors())
     refused(golden, plain, words=("is a golden and the other side none", "parity export", "parity import"))
     (run := tmp_path / "run").mkdir()
     (run / "manifest.json").write_text('{"schema_version": 1, "kind": "run"}')

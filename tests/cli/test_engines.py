@@ -29,13 +29,13 @@ def test_the_page_has_a_column_for_every_device_and_pair(parity, shallow_golden)
     assert "| verdict | pass | fail | fail |" in ended.out
 
 
-def test_a_device_named_twice_is_refused(parity, small_golden):
-    ended = parity("engines", "--golden", small_golden.folder, "--device", "numpy", "--device", "numpy")
+def test_a_device_named_twice_is_refused(parity, shallow_golden):
+    ended = parity("engines", "--golden", shallow_golden.folder, "--device", "numpy", "--device", "numpy")
     assert ended.code == 2 and "name every --device once" in ended.err
 
 
-def test_diff_against_another_device(parity, small_golden):
-    options = ("--golden", small_golden.folder, "--mode", "local", "--stage", "logits")
+def test_diff_against_another_device(parity, shallow_golden):
+    options = ("--golden", shallow_golden.folder, "--mode", "local", "--stage", "logits")
     ended = parity("diff", "--device", "numpy", "--against", "parity.device.variants:reversed", *options)
     assert ended.code == 0 and "numpy against numpy, reversed" in ended.out
     ended = parity("diff", "--device", "numpy", "--against", "no.such:device", *options)

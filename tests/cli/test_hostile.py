@@ -209,8 +209,8 @@ def test_a_pipe_where_a_file_is_due(read, tiny, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../x:y", "/x:y", "..:y", "a..b:y", ":y", "a b:y"])
-def test_a_device_that_is_no_module(name, parity, small_golden):
-    found = parity("run", "--golden", small_golden.folder, "--device", name)
+def test_a_device_that_is_no_module(name, parity, shallow_golden):
+    found = parity("run", "--golden", shallow_golden.folder, "--device", name)
     assert found.code == 2 and "package.module:factory" in found.err, found.err
 
 

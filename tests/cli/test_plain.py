@@ -43,8 +43,8 @@ def test_a_name_prints_as_it_is_and_draws_nothing(name):
 
 
 @pytest.mark.parametrize("name", ["[/x]", "run[red]1", "esc\x1b[31m"])
-def test_a_folder_of_any_name_is_inspected(name, parity, small_golden, tmp_path):
-    folder = shutil.copytree(small_golden.folder, tmp_path / name)
+def test_a_folder_of_any_name_is_inspected(name, parity, shallow_golden, tmp_path):
+    folder = shutil.copytree(shallow_golden.folder, tmp_path / name)
     found = parity("inspect", folder)
     assert found.code == 0 and printable(name) in found.out and "\x1b" not in found.out
 

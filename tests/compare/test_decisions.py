@@ -76,26 +76,28 @@ def test_a_repeated_or_impossible_expert_is_a_bug(wrong):
         ((), 1, TIE),
     ],
 )
-def test_a_draft_is_judged_by_the_column_that_stands_for_it(vocabulary, token, due, small_golden):
+def test_a_draft_is_judged_by_the_column_that_stands_for_it(vocabulary, token, due, shallow_golden):
     """Where nobody says which one that is, it may be the best one left, if it is an id of the vocabulary."""
-    named = small_golden.declared["drafter.draft_tokens"]
+    named = shallow_golden.declared["drafter.draft_tokens"]
     ids = {name: np.array([number]) for name, number in (("prompt", 0), ("round", 1), ("position", 9))}
     first = (vocabulary or [0])[0]
-    chosen = StageRows(named, np.array([first]), np.array([token]), None, **ids, source=_told(small_golden, vocabulary))
+    chosen = StageRows(
+        named, np.array([first]), np.array([token]), None, **ids, source=_told(shallow_golden, vocabulary)
+    )
     logits = np.array([[2.001, 2.0, 0.0]], np.float32)
-    scores = StageRows(small_golden.declared["drafter.logits"], logits, logits, logits + 1e-3, **ids)
+    scores = StageRows(shallow_golden.declared["drafter.logits"], logits, logits, logits + 1e-3, **ids)
     row = read_policy().row(named.name, "chained")
     none = np.zeros(1, bool)
     assert judge_choices(chosen, scores, row, none, none).choices[due] == 1
 
 
 @pytest.mark.parametrize(("token", "due"), [(0, SAME), (1, TIE), (2, BUG), (3, BUG), (10**6, BUG), (-1, BUG)])
-def test_a_token_of_the_target_is_one_of_its_columns(token, due, small_golden):
-    named = small_golden.declared["verify.tokens"]
+def test_a_token_of_the_target_is_one_of_its_columns(token, due, shallow_golden):
+    named = shallow_golden.declared["verify.tokens"]
     ids = {name: np.array([number]) for name, number in (("prompt", 0), ("round", 1), ("position", 9))}
-    chosen = StageRows(named, np.array([0]), np.array([token]), None, **ids, source=small_golden)
+    chosen = StageRows(named, np.array([0]), np.array([token]), None, **ids, source=shallow_golden)
     logits = np.array([[2.001, 2.0, 0.0]], np.float32)
-    scores = StageRows(small_golden.declared["verify.logits"], logits, logits, logits + 1e-3, **ids)
+    scores = StageRows(shallow_golden.declared["verify.logits"], logits, logits, logits + 1e-3, **ids)
     none = np.zeros(1, bool)
     row = read_policy().row(named.name, "chained")
     assert judge_choices(chosen, scores, row, none, none).choices[due] == 1

@@ -102,11 +102,11 @@ def test_the_lengths_of_a_config_are_read_as_plain_json(tmp_path):
     assert dict(_numbers(_config(tmp_path / "none"))) == {}
 
 
-def test_a_rows_number_in_its_pass_begins_anew_with_every_pass(small_golden):
+def test_a_rows_number_in_its_pass_begins_anew_with_every_pass(shallow_golden):
     rows = stage_rows(
-        small_golden, small_golden, small_golden.declared["verify.logits"], device="float32", mode="chained"
+        shallow_golden, shallow_golden, shallow_golden.declared["verify.logits"], device="float32", mode="chained"
     )
-    found = Facts.of(small_golden, rows)
+    found = Facts.of(shallow_golden, rows)
     starts = [at for at, row in enumerate(found.index.tolist()) if row == 0]
     passes = {(prompt, round_) for prompt, round_ in zip(rows.prompt.tolist(), rows.round.tolist(), strict=True)}
     assert len(starts) == len(passes) > 2

@@ -25,8 +25,8 @@ FAMILIES = [stage.template for stage in TABLE if stage.needs not in (PAGES, QUAN
 
 
 @pytest.fixture(scope="module")
-def small_run(small_golden, tmp_path_factory) -> Dump:
-    return run_device(small_golden, "numpy", "local", out=tmp_path_factory.mktemp("run") / "local")
+def small_run(shallow_golden, tmp_path_factory) -> Dump:
+    return run_device(shallow_golden, "numpy", "local", out=tmp_path_factory.mktemp("run") / "local")
 
 
 def edited(dump: Dump, change) -> Dump:
@@ -60,19 +60,19 @@ def kinds(golden: Dump, run: Dump, family: str) -> set[str]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_stage_missing_from_the_run_is_found(family, small_golden, small_run):
-    assert kinds(small_golden, without(small_run, family), family) == {"missing"}
-    assert kinds(small_golden, without(small_run, family, declared=True), family) == {"missing"}
+def test_a_stage_missing_from_the_run_is_found(family, shallow_golden, small_run):
+    assert kinds(shallow_golden, without(small_run, family), family) == {"missing"}
+    assert kinds(shallow_golden, without(small_run, family, declared=True), family) == {"missing"}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_stage_missing_from_the_golden_is_found(family, small_golden, small_run):
-    assert "missing" in kinds(without(small_golden, family), small_run, family)
-    assert kinds(without(small_golden, family, declared=True), small_run, family) == {"surplus"}
+def test_a_stage_missing_from_the_golden_is_found(family, shallow_golden, small_run):
+    assert "missing" in kinds(without(shallow_golden, family), small_run, family)
+    assert kinds(without(shallow_golden, family, declared=True), small_run, family) == {"surplus"}
 
 
-def test_a_floor_missing_from_the_golden_is_found(small_golden, small_run):
-    spoilt = without(small_golden, "target.logits", variant="bfloat16.local")
+def test_a_floor_missing_from_the_golden_is_found(shallow_golden, small_run):
+    spoilt = without(shallow_golden, "target.logits", variant="bfloat16.local")
     assert kinds(spoilt, small_run, "target.logits") == {"missing"}
 
 
@@ -82,9 +82,9 @@ def test_a_floor_missing_from_the_golden_is_found(small_golden, small_run):
     if WHOLE
     else [*zip(MISSING, (False, True, False), strict=True)],
 )
-def test_a_missing_stage_fails_the_whole_comparison_from_either_side(family, declared, small_golden, small_run):
-    assert compare_dumps(small_golden, without(small_run, family, declared)).exit_code == 1
-    assert compare_dumps(without(small_golden, family, declared), small_run).exit_code == 1
+def test_a_missing_stage_fails_the_whole_comparison_from_either_side(family, declared, shallow_golden, small_run):
+    assert compare_dumps(shallow_golden, without(small_run, family, declared)).exit_code == 1
+    assert compare_dumps(without(shallow_golden, family, declared), small_run).exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -96,41 +96,41 @@ def test_a_missing_stage_fails_the_whole_comparison_from_either_side(family, dec
         (dict(shape=(0, 96)), "empty"),
     ],
 )
-def test_a_misshapen_tensor_is_found(change, kind, small_golden, small_run):
+def test_a_misshapen_tensor_is_found(change, kind, shallow_golden, small_run):
     def spoil(manifest):
         rows = [r.model_copy(update=change) if r.key == "p000/r0000/target.embed" else r for r in manifest.tensors]
         return manifest.model_copy(update={"tensors": tuple(rows)})
 
-    assert kinds(small_golden, edited(small_run, spoil), "target.embed") == {kind}
+    assert kinds(shallow_golden, edited(small_run, spoil), "target.embed") == {kind}
 
 
-def test_a_golden_that_shares_source_with_the_device_is_refused(small_golden, small_run):
+def test_a_golden_that_shares_source_with_the_device_is_refused(shallow_golden, small_run):
     def share(manifest):
         producer = manifest.producer.model_copy(update={"modules": small_run.manifest.producer.modules})
         return manifest.model_copy(update={"producer": producer})
 
     with pytest.raises(UsageError, match="share source"):
-        compare_dumps(edited(small_golden, share), small_run)
+        compare_dumps(edited(shallow_golden, share), small_run)
 
 
-def test_a_run_over_another_checkpoint_is_refused(small_golden, small_run):
+def test_a_run_over_another_checkpoint_is_refused(shallow_golden, small_run):
     def other(manifest):
         target = manifest.model.target.model_copy(update={"weights_digest": "0" * 64})
         return manifest.model_copy(update={"model": manifest.model.model_copy(update={"target": target})})
 
     with pytest.raises(UsageError, match="another target checkpoint"):
-        compare_dumps(small_golden, edited(small_run, other))
+        compare_dumps(shallow_golden, edited(small_run, other))
 
 
-def test_a_golden_is_no_run_and_a_run_no_golden(parity, small_golden, small_run):
-    assert "is a golden" in parity("diff", small_golden.folder, "--golden", small_golden.folder).err
+def test_a_golden_is_no_run_and_a_run_no_golden(parity, shallow_golden, small_run):
+    assert "is a golden" in parity("diff", shallow_golden.folder, "--golden", shallow_golden.folder).err
     assert "not a golden" in parity("diff", small_run.folder, "--golden", small_run.folder).err
 
 
-def test_every_shipped_policy_has_a_row_for_every_stage(small_golden):
+def test_every_shipped_policy_has_a_row_for_every_stage(shallow_golden):
     for precision in ("bfloat16", "float32"):
         policy = read_policy(None, precision)
-        assert all(policy.row(name, mode) for name in small_golden.declared for mode in ("local", "chained"))
+        assert all(policy.row(name, mode) for name in shallow_golden.declared for mode in ("local", "chained"))
 
 
 def test_a_dtype_that_no_stage_has_is_a_finding_and_its_numbers_are_left_alone(tmp_path):
@@ -143,18 +143,18 @@ def test_a_dtype_that_no_stage_has_is_a_finding_and_its_numbers_are_left_alone(t
     }
 
 
-def test_a_free_run_whose_counts_contradict_each_other_fails_in_any_precision(small_golden):
-    prompts = [one.model_copy() for one in small_golden.manifest.case.prompts]
+def test_a_free_run_whose_counts_contradict_each_other_fails_in_any_precision(shallow_golden):
+    prompts = [one.model_copy() for one in shallow_golden.manifest.case.prompts]
     told = prompts[0].generation
     drafts = (told.accepted_drafts[0] + 1, *told.accepted_drafts[1:])
     prompts[0] = prompts[0].model_copy(update={"generation": told.model_copy(update={"accepted_drafts": drafts})})
     run = SimpleNamespace(
         manifest=SimpleNamespace(case=SimpleNamespace(precision="bfloat16", prompts=prompts)), sides=(None,)
     )
-    (found,) = check_generation(small_golden, run).findings
+    (found,) = check_generation(shallow_golden, run).findings
     assert (found.kind, found.prompt, found.round) == ("generation", 0, 1) and "drafts accepted" in found.message
-    prompts[0] = small_golden.manifest.case.prompts[0]
-    assert not check_generation(small_golden, run).findings
+    prompts[0] = shallow_golden.manifest.case.prompts[0]
+    assert not check_generation(shallow_golden, run).findings
 
 
 @pytest.mark.parametrize("field", ["num_layers", "num_drafter_layers"])

@@ -38,7 +38,7 @@ def rounded(array: np.ndarray, name: str) -> np.ndarray:
 
 
 @pytest.fixture
-def witness(small_golden, tmp_path):
+def witness(shallow_golden, tmp_path):
     """A golden of some producer over the small case: `change(prompt, round, stage, array)`, None to leave it out."""
 
     def make(
@@ -51,22 +51,22 @@ def witness(small_golden, tmp_path):
         rounds: int = 1000,
         first: int = 0,
     ) -> Path:
-        true = small_golden.manifest
+        true = shallow_golden.manifest
         with DumpWriter(tmp_path / name) as writer:
             for number, prompt in enumerate(prompts):
                 tensors = {}
-                for variant, place, round_, stage in small_golden.rows:
+                for variant, place, round_, stage in shallow_golden.rows:
                     if (variant, place) == ("float32", prompt) and stage in stages and round_ < rounds:
-                        array = rounded(small_golden.contents(variant, place, round_, stage), name)
+                        array = rounded(shallow_golden.contents(variant, place, round_, stage), name)
                         array = change(prompt, round_, stage, array)
                         tensors |= {} if array is None else {(round_, stage): array}
-                writer.add(number, "float32", small_golden.declared.values(), tensors)
+                writer.add(number, "float32", shallow_golden.declared.values(), tensors)
                 if second_rank:
                     again = {
                         (round_, stage): second_rank(prompt, round_, stage, array)
                         for (round_, stage), array in tensors.items()
                     }
-                    writer.add(number, "float32", small_golden.declared.values(), again, rank=1)
+                    writer.add(number, "float32", shallow_golden.declared.values(), again, rank=1)
             writer.finish(
                 kind="golden",
                 stages=[stage for stage in true.stages if stage in stages],

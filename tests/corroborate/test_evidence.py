@@ -239,7 +239,7 @@ def test_the_prompts_that_were_compared_are_said(held, witness):
     assert mark.prompts == 1 and "on 1 of 2 prompts" in found.out, found.out
 
 
-def test_a_device_that_fails_where_the_references_agree_is_not_acquitted(small_golden):
+def test_a_device_that_fails_where_the_references_agree_is_not_acquitted(shallow_golden):
     from dataclasses import replace
 
     from parity.compare.places import attest
@@ -247,8 +247,8 @@ def test_a_device_that_fails_where_the_references_agree_is_not_acquitted(small_g
     from parity.golden.manifest import Corroboration
 
     class Marked:
-        declared = small_golden.declared
-        manifest = small_golden.manifest.model_copy(
+        declared = shallow_golden.declared
+        manifest = shallow_golden.manifest.model_copy(
             update={
                 "corroborations": (
                     Corroboration(

@@ -15,8 +15,8 @@ STAGE = "drafter.taps"
 
 
 @pytest.fixture(scope="module")
-def golden(small_golden):
-    return PromptSlice(small_golden, 0, 1)
+def golden(shallow_golden):
+    return PromptSlice(shallow_golden, 0, 1)
 
 
 def imagined(golden, change):

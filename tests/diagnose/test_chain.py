@@ -28,7 +28,7 @@ def test_a_planted_fault_of_a_chain_is_named(fault, chain_golden):
     assert first.explained > 0.99 and first.after.settled and found.unexplained is None
 
 
-def test_a_golden_is_searched_for_the_defects_of_its_own_drafter(chain_golden, small_golden):
-    offered = {golden: counterfactuals(golden, 1)[1] for golden in (chain_golden, small_golden)}
+def test_a_golden_is_searched_for_the_defects_of_its_own_drafter(chain_golden, shallow_golden):
+    offered = {golden: counterfactuals(golden, 1)[1] for golden in (chain_golden, shallow_golden)}
     of_chain, of_parallel = ({one.id for one in each} for each in offered.values())
     assert "drafter-recycles-post-norm" in of_chain - of_parallel and "fuse-border" in of_parallel - of_chain

@@ -23,13 +23,13 @@ def these_alone(monkeypatch):
 
 
 @by_night
-def test_a_count_that_is_not_cut_is_told_from_text_that_is_not(small_golden):
-    (cause,) = diagnose_device(small_golden, "parity.device.faults:report_truncated_step").causes
+def test_a_count_that_is_not_cut_is_told_from_text_that_is_not(shallow_golden):
+    (cause,) = diagnose_device(shallow_golden, "parity.device.faults:report_truncated_step").causes
     assert (cause.hypothesis, cause.alike) == (ALIKE[1], ())
 
 
 @by_night
-def test_without_the_free_run_both_are_said(small_golden, monkeypatch):
+def test_without_the_free_run_both_are_said(shallow_golden, monkeypatch):
     monkeypatch.setattr(PromptTrials, "emits", lambda self, assumed: False)
-    (cause,) = diagnose_device(small_golden, "parity.device.faults:report_truncated_step").causes
+    (cause,) = diagnose_device(shallow_golden, "parity.device.faults:report_truncated_step").causes
     assert len(cause.alike) == 1

@@ -24,9 +24,9 @@ def gates(monkeypatch):
     return plant
 
 
-def test_a_gate_that_lacks_something_is_no_clean_device(gates, parity, small_golden):
+def test_a_gate_that_lacks_something_is_no_clean_device(gates, parity, shallow_golden):
     gates(rollback=INCONCLUSIVE, verify=INCONCLUSIVE)
-    found = parity("diagnose", "--limit", "0", "--device", "numpy", "--golden", small_golden.folder)
+    found = parity("diagnose", "--limit", "0", "--device", "numpy", "--golden", shallow_golden.folder)
     assert found.code == 3 and "nothing to diagnose" not in found.out, found
     assert (
         f"gate rollback, second: {LACKS}" in found.out
@@ -37,7 +37,7 @@ def test_a_gate_that_lacks_something_is_no_clean_device(gates, parity, small_gol
 
 
 @pytest.mark.parametrize(("verdict", "code"), [(PASS, 0), (NOT_JUDGED, 0), (FAIL, 1)])
-def test_what_is_not_judged_beside_a_pass_is_a_pass_as_in_parity_gate(verdict, code, gates, parity, small_golden):
+def test_what_is_not_judged_beside_a_pass_is_a_pass_as_in_parity_gate(verdict, code, gates, parity, shallow_golden):
     gates(boundary=verdict, verify=INCONCLUSIVE if code else PASS)
-    found = parity("diagnose", "--limit", "0", "--device", "numpy", "--golden", small_golden.folder)
+    found = parity("diagnose", "--limit", "0", "--device", "numpy", "--golden", shallow_golden.folder)
     assert found.code == code and found.out.startswith("nothing to diagnose") == (not code), found

@@ -53,8 +53,8 @@ def related(monkeypatch):
 
 @by_night
 @pytest.mark.parametrize("fault", CASES if WHOLE else SAMPLE)
-def test_what_a_layer_does_with_hidden_experts_is_named(fault, small_golden, related):
-    found = diagnose_device(small_golden, f"parity.device.faults:{fault},show=layer-kernels")
+def test_what_a_layer_does_with_hidden_experts_is_named(fault, shallow_golden, related):
+    found = diagnose_device(shallow_golden, f"parity.device.faults:{fault},show=layer-kernels")
     assert found.causes and found.causes[0].hypothesis == CASES[fault], found
 
 

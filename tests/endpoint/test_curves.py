@@ -30,19 +30,19 @@ def theirs(tmp_path):
     return path
 
 
-def test_what_is_written_reads_as_a_curve_with_limits_and_rates_beside(small_golden, parity, tmp_path):
+def test_what_is_written_reads_as_a_curve_with_limits_and_rates_beside(shallow_golden, parity, tmp_path):
     out = tmp_path / "tiny.yaml"
-    found = parity("curve", small_golden.folder, "--out", out, "--model", "tiny", "--mode", "thinking_on")
+    found = parity("curve", shallow_golden.folder, "--out", out, "--model", "tiny", "--mode", "thinking_on")
     assert found.code == 0 and "accepted by place" in found.out
     whole = yaml.safe_load(out.read_text())
     assert list(whole) == ["tiny"] and list(whole["tiny"]["thinking_on"]) == [4]  # their readers take one model alone
     line = next(line for line in out.read_text().splitlines() if line.startswith("# parity: "))
     ours = json.loads(line.removeprefix("# parity: "))
-    drafts = [n for one in small_golden.manifest.case.prompts for n in one.generated.accepted_drafts]
+    drafts = [n for one in shallow_golden.manifest.case.prompts for n in one.generated.accepted_drafts]
     assert ours["mean"] == pytest.approx(1 + np.mean(drafts)) == pytest.approx(1 + sum(ours["rates"]))
     assert ours["low"] <= ours["mean"] <= ours["high"] and ours["rounds"] == len(drafts)
     assert curves.read_curve(out) == ("tiny", {"thinking_on": {4: round(ours["mean"], 2)}})
-    assert parity("curve", small_golden.folder, "--out", out, "--model", "tiny").code == 2  # it is there
+    assert parity("curve", shallow_golden.folder, "--out", out, "--model", "tiny").code == 2  # it is there
 
 
 def test_a_curve_is_read(theirs):
@@ -81,30 +81,30 @@ def test_what_is_no_curve_is_refused(tmp_path, text, said):
     assert said in str(raised.value)
 
 
-def test_few_prompts_are_inconclusive_and_what_is_missing_is_said(theirs, small_golden, parity):
-    found = parity("curve", small_golden.folder, "--against", theirs, "--mode", "thinking_on")
+def test_few_prompts_are_inconclusive_and_what_is_missing_is_said(theirs, shallow_golden, parity):
+    found = parity("curve", shallow_golden.folder, "--against", theirs, "--mode", "thinking_on")
     assert found.code == 3 and "too few" in found.out and "curve verdict: inconclusive" in found.last
-    assert "no mode else" in parity("curve", small_golden.folder, "--against", theirs, "--mode", "else").err
+    assert "no mode else" in parity("curve", shallow_golden.folder, "--against", theirs, "--mode", "else").err
     theirs.write_text("tiny: {thinking_off: {3: 2.0}}")
-    assert "no value of thinking_off at K = 4" in parity("curve", small_golden.folder, "--against", theirs).err
-    assert "K = 4 already" in parity("curve", small_golden.folder, small_golden.folder).err
+    assert "no value of thinking_off at K = 4" in parity("curve", shallow_golden.folder, "--against", theirs).err
+    assert "K = 4 already" in parity("curve", shallow_golden.folder, shallow_golden.folder).err
 
 
 @pytest.mark.parametrize(("curve", "verdict"), [("2.4", "pass"), ("3.4", "fail")])
-def test_a_loss_against_a_curve_is_judged_by_its_interval(theirs, small_golden, monkeypatch, curve, verdict):
+def test_a_loss_against_a_curve_is_judged_by_its_interval(theirs, shallow_golden, monkeypatch, curve, verdict):
     from dataclasses import replace
 
     theirs.write_text(THEIRS.replace("2.4", curve))
-    made = curves.point(small_golden)
+    made = curves.point(shallow_golden)
     monkeypatch.setattr(curves, "_sums", lambda dump: TokenSums(np.full(24, 48.0), np.full(24, 20.0)))
     monkeypatch.setattr(curves, "point", lambda dump: replace(made, rounds=480, prompts=24))
-    report = curves.compare_curve([small_golden], theirs, "thinking_on")
+    report = curves.compare_curve([shallow_golden], theirs, "thinking_on")
     assert report.verdict == verdict and report.compared[0].relative == pytest.approx(2.4 / float(curve) - 1)
 
 
-def test_synthetic_acceptance_is_no_point(small_golden):
-    manifest = small_golden.manifest
+def test_synthetic_acceptance_is_no_point(shallow_golden):
+    manifest = shallow_golden.manifest
     notes = {"speculative_config": "{'rejection_sample_method': 'synthetic', 'synthetic_acceptance_length': 3.5}"}
     forced = manifest.model_copy(update={"producer": manifest.producer.model_copy(update={"notes": notes})})
     with pytest.raises(UsageError, match="synthetic acceptance"):
-        curves.point(Dump(small_golden.folder, forced))
+        curves.point(Dump(shallow_golden.folder, forced))

@@ -150,12 +150,12 @@ def test_what_is_no_url_is_a_wrong_usage(url):
         Connection(url)
 
 
-def test_nobody_listening_is_a_wrong_usage(parity, small_golden):
+def test_nobody_listening_is_a_wrong_usage(parity, shallow_golden):
     with serving(replying({})) as url:
         pass
-    found = parity("endpoint", url, "--golden", small_golden.folder)
+    found = parity("endpoint", url, "--golden", shallow_golden.folder)
     assert found.code == 2 and "cannot be reached" in found.err
-    assert parity("endpoint", url, "--golden", small_golden.folder, "--key-env", "NO_SUCH_KEY").code == 2
+    assert parity("endpoint", url, "--golden", shallow_golden.folder, "--key-env", "NO_SUCH_KEY").code == 2
 
 
 @pytest.mark.parametrize(

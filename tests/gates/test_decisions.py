@@ -25,14 +25,14 @@ TARGET, VERIFY, DRAFTER, OWN, TIES = range(5)
 
 
 @pytest.fixture(scope="module")
-def gate(small_golden, tmp_path_factory):
+def gate(shallow_golden, tmp_path_factory):
     """The gate's five checks on a device, made once for each."""
     made = {}
 
     def run(device: str = "numpy", precision: str = "bfloat16"):
         if (device, precision) not in made:
             folder = tmp_path_factory.mktemp("gate")
-            context = GateContext(small_golden, device, builder(device, small_golden), precision, folder)
+            context = GateContext(shallow_golden, device, builder(device, shallow_golden), precision, folder)
             made[device, precision] = run_gate(context, "decisions").checks, context.run("chained")
         return made[device, precision]
 
@@ -44,12 +44,12 @@ def verdicts(checks) -> list[str]:
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
-def test_the_clean_device_passes_and_every_row_is_counted(precision, gate, small_golden):
+def test_the_clean_device_passes_and_every_row_is_counted(precision, gate, shallow_golden):
     checks, _ = gate(precision=precision)
     assert verdicts(checks) == ["pass"] * 5
     for check, stage in zip(checks, GROUPS.values(), strict=False):
         due = sum(
-            row.shape[0] for place, row in small_golden.rows.items() if place[0] == "float32" and place[3] == stage
+            row.shape[0] for place, row in shallow_golden.rows.items() if place[0] == "float32" and place[3] == stage
         )
         assert check.figures["rows"] == due == check.figures["same"] + check.figures["tie"] + check.figures["noise"]
         assert 0 <= check.figures["kl_mean"] <= check.figures["kl_max"] < 0.05, check.evidence
@@ -67,9 +67,9 @@ def test_what_a_tap_offers_is_a_method():
         assert isinstance(type("Taking", (), {name: lambda *_: None, "__call__": lambda *_: None})(), protocol)
 
 
-def test_the_drafters_slots_are_counted_apart(gate, small_golden):
+def test_the_drafters_slots_are_counted_apart(gate, shallow_golden):
     slots = gate()[0][DRAFTER].figures["slots"]
-    rounds = sum(len(prompt.generation.acceptance_length) for prompt in small_golden.manifest.case.prompts)
+    rounds = sum(len(prompt.generation.acceptance_length) for prompt in shallow_golden.manifest.case.prompts)
     assert list(slots) == ["NTP", "MTP 1", "MTP 2", "MTP 3"]
     assert {one["rows"] for one in slots.values()} == {rounds}
 
@@ -141,41 +141,41 @@ def group(run: Dump, golden: Dump, stage: str = "verify.tokens"):
     return judge_rows(Basis(golden), run, stage, read_draft_vocabulary(golden))
 
 
-def test_a_row_that_is_not_finite_fails_whatever_its_token(gate, small_golden, tmp_path):
+def test_a_row_that_is_not_finite_fails_whatever_its_token(gate, shallow_golden, tmp_path):
     def poison(logits):
         logits[1, 3] = np.nan
         return logits
 
-    context = GateContext(small_golden, "numpy", builder("numpy", small_golden), "bfloat16", tmp_path)
+    context = GateContext(shallow_golden, "numpy", builder("numpy", shallow_golden), "bfloat16", tmp_path)
     context.give(spoilt(gate()[1], "verify.logits", poison))
     checks = run_gate(context, "decisions").checks
     assert checks[VERIFY].verdict == "fail" and checks[VERIFY].figures["not_finite"] > 0
 
 
-def test_rounds_that_are_missing_are_no_pass(gate, small_golden, tmp_path):
+def test_rounds_that_are_missing_are_no_pass(gate, shallow_golden, tmp_path):
     run = Dump(gate()[1].folder)
     rows = tuple(row for row in run.manifest.tensors if row.key != "p000/r0002/verify.logits")
     run.manifest = run.manifest.model_copy(update={"tensors": rows})
     run.index()
-    context = GateContext(small_golden, "numpy", builder("numpy", small_golden), "bfloat16", tmp_path)
+    context = GateContext(shallow_golden, "numpy", builder("numpy", shallow_golden), "bfloat16", tmp_path)
     context.give(run)
     check = run_gate(context, "decisions").checks[VERIFY]
     assert check.verdict == "inconclusive" and "verify" in check.name
 
 
-def test_a_run_that_was_not_forced_is_no_pass(gate, small_golden, tmp_path):
+def test_a_run_that_was_not_forced_is_no_pass(gate, shallow_golden, tmp_path):
     run = Dump(gate()[1].folder)
     case = run.manifest.case.model_copy(update={"forced": ()})
     run.manifest = run.manifest.model_copy(update={"case": case})
-    context = GateContext(small_golden, "numpy", builder("numpy", small_golden), "bfloat16", tmp_path)
+    context = GateContext(shallow_golden, "numpy", builder("numpy", shallow_golden), "bfloat16", tmp_path)
     context.give(run)
     checks = run_gate(context, "decisions").checks
     assert verdicts(checks)[:3] == ["inconclusive"] * 3 and "was not forced" in checks[TARGET].evidence
 
 
-def test_ties_are_counted_at_one_and_at_two_ulp(gate, small_golden):
+def test_ties_are_counted_at_one_and_at_two_ulp(gate, shallow_golden):
     """The runner-up is chosen in every row, with its golden logit set 0, 1, 2 and 3 ULP below the best one."""
-    run, golden = gate()[1], Dump(small_golden.folder)
+    run, golden = gate()[1], Dump(shallow_golden.folder)
     honest, step = golden.stored, 0.125
 
     def stored(variant, prompt, round_, name):
@@ -211,26 +211,26 @@ def test_divergence_is_kl_of_golden_and_device_in_nats():
     assert relative[0] == pytest.approx(1.0) and finite.all()
 
 
-def test_the_drafters_vocabulary_is_what_the_golden_says_and_the_checkpoint_too(small_golden, tiny):
-    told, found = read_draft_vocabulary(small_golden), read_draft_vocabulary(moved(small_golden, tiny / "drafter"))
+def test_the_drafters_vocabulary_is_what_the_golden_says_and_the_checkpoint_too(shallow_golden, tiny):
+    told, found = read_draft_vocabulary(shallow_golden), read_draft_vocabulary(moved(shallow_golden, tiny / "drafter"))
     assert told.source == "the golden's manifest" and told.tokens.tolist() == found.tokens.tolist()
     assert found.source == "d2t of model.safetensors" and found.ascending
     assert found.columns(found.tokens).tolist() == list(range(992))
     assert found.columns(np.array([-5, 10**6])).tolist() == [-1, -1]
 
 
-def test_without_the_checkpoint_the_goldens_own_rows_tell_and_the_rest_is_unknown(small_golden, tmp_path):
-    golden = moved(small_golden, tmp_path)
+def test_without_the_checkpoint_the_goldens_own_rows_tell_and_the_rest_is_unknown(shallow_golden, tmp_path):
+    golden = moved(shallow_golden, tmp_path)
     found = read_draft_vocabulary(golden)
     assert found.source == "the golden's own rows" and 0 < (found.tokens >= 0).sum() < 100
 
 
-def test_a_checkpoint_that_contradicts_the_golden_is_inconclusive(small_golden, tmp_path):
+def test_a_checkpoint_that_contradicts_the_golden_is_inconclusive(shallow_golden, tmp_path):
     from safetensors.numpy import save_file
 
     save_file({"d2t": np.zeros(992, np.int64)}, tmp_path / "model.safetensors")
     with pytest.raises(Inconclusive, match="says"):
-        read_draft_vocabulary(moved(small_golden, tmp_path))
+        read_draft_vocabulary(moved(shallow_golden, tmp_path))
 
 
 def moved(golden: Dump, folder) -> Dump:

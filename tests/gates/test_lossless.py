@@ -30,8 +30,8 @@ FLOAT32, BFLOAT16, RULE = (
 TEXT = {precision: f"plain decoding = the golden's text, {precision}" for precision in ("float32", "bfloat16")}
 
 
-def test_a_clean_device_is_lossless_in_both_precisions_and_accepts_by_the_rule(small_golden, tmp_path):
-    found = verdicts(small_golden, tmp_path)
+def test_a_clean_device_is_lossless_in_both_precisions_and_accepts_by_the_rule(shallow_golden, tmp_path):
+    found = verdicts(shallow_golden, tmp_path)
     names = {FLOAT32, BFLOAT16, RULE, *TEXT.values()}
     assert {name: check.verdict for name, check in found.items()} == dict.fromkeys(names, "pass")
     figures = found[TEXT["float32"]].figures
@@ -44,18 +44,18 @@ def test_a_clean_device_is_lossless_in_both_precisions_and_accepts_by_the_rule(s
     assert found[RULE].figures["rounds"] == 17
 
 
-def test_an_accept_fault_shows_in_the_text_and_names_the_round(small_golden, tmp_path):
-    context = planted.context_of(small_golden, tmp_path, CATALOGUE["accept-one-late"].plant)
-    found = lossless.equals_plain_decoding(context, NoiseFloors(small_golden), "float32")
+def test_an_accept_fault_shows_in_the_text_and_names_the_round(shallow_golden, tmp_path):
+    context = planted.context_of(shallow_golden, tmp_path, CATALOGUE["accept-one-late"].plant)
+    found = lossless.equals_plain_decoding(context, NoiseFloors(shallow_golden), "float32")
     assert found.verdict == "fail", found.evidence
     assert "prompt " in found.evidence
     assert "round " in found.evidence
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"] if WHOLE else ["bfloat16"])
-def test_a_verify_path_that_chooses_others_is_no_tie(precision, small_golden, tmp_path):
-    context = planted.context_of(small_golden, tmp_path, _swap_in_wide_passes)
-    found = lossless.equals_plain_decoding(context, NoiseFloors(small_golden), precision)
+def test_a_verify_path_that_chooses_others_is_no_tie(precision, shallow_golden, tmp_path):
+    context = planted.context_of(shallow_golden, tmp_path, _swap_in_wide_passes)
+    found = lossless.equals_plain_decoding(context, NoiseFloors(shallow_golden), precision)
     assert found.verdict == "fail"
     assert found.figures["divergences"][BUG] > 0
     assert found.place is not None and (found.place.prompt, found.place.round) == (0, 1)
@@ -92,23 +92,25 @@ def _instead(change, x, tap):
     return x
 
 
-def test_logits_that_were_not_shown_are_no_pass_and_those_of_prefill_are_looked_at(small_golden, tmp_path):
-    silent = planted.context_of(small_golden, tmp_path, lambda device: _given(device, "verify.logits", lambda x: None))
+def test_logits_that_were_not_shown_are_no_pass_and_those_of_prefill_are_looked_at(shallow_golden, tmp_path):
+    silent = planted.context_of(
+        shallow_golden, tmp_path, lambda device: _given(device, "verify.logits", lambda x: None)
+    )
     found = golden_text(silent, "float32")
     assert found.verdict == "inconclusive" and "no verify.logits of 22 tokens" in found.evidence, found
     louder = planted.context_of(
-        small_golden, tmp_path, lambda device: _given(device, "target.logits", lambda x: x * np.float32(2))
+        shallow_golden, tmp_path, lambda device: _given(device, "target.logits", lambda x: x * np.float32(2))
     )
     found = golden_text(louder, "float32")
     assert found.verdict == "fail" and found.figures["same"] == 24 and found.place.stage == "target.logits", found
 
 
-def test_a_device_deaf_to_the_tap_is_not_led_along_the_golden(small_golden, tmp_path):
+def test_a_device_deaf_to_the_tap_is_not_led_along_the_golden(shallow_golden, tmp_path):
     def wrong_and_deaf(device):
         planted.verify_rotated_one_too_far(device)
         planted.deaf(device)
 
-    found = run_gate(planted.context_of(small_golden, tmp_path, wrong_and_deaf), "lossless")
+    found = run_gate(planted.context_of(shallow_golden, tmp_path, wrong_and_deaf), "lossless")
     assert found.verdict != "pass"
 
 
@@ -125,19 +127,19 @@ def _swap_in_wide_passes(device):
     planted._in_wide_passes(device, change)
 
 
-def test_a_device_that_never_accepts_a_draft_was_not_tried(small_golden, tmp_path):
+def test_a_device_that_never_accepts_a_draft_was_not_tried(shallow_golden, tmp_path):
     def blind(device):
         draft = device.draft
         device.draft = lambda tap: draft(tap) * 0 + 3
 
-    context = planted.context_of(small_golden, tmp_path, blind)
-    found = lossless.equals_plain_decoding(context, NoiseFloors(small_golden), "float32")
+    context = planted.context_of(shallow_golden, tmp_path, blind)
+    found = lossless.equals_plain_decoding(context, NoiseFloors(shallow_golden), "float32")
     assert found.verdict == "inconclusive"
     assert "no draft was ever accepted" in found.evidence
 
 
-def test_a_device_deaf_to_the_tap_leaves_the_rule_unchecked(small_golden, tmp_path):
-    found = lossless.accepts_by_rule(planted.context_of(small_golden, tmp_path, planted.deaf))
+def test_a_device_deaf_to_the_tap_leaves_the_rule_unchecked(shallow_golden, tmp_path):
+    found = lossless.accepts_by_rule(planted.context_of(shallow_golden, tmp_path, planted.deaf))
     assert found.verdict == "inconclusive"
 
 

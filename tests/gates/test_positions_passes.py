@@ -168,9 +168,9 @@ def test_a_device_that_does_not_offer_a_config_is_inconclusive(positions_context
 
 
 @by_night
-def test_the_command_passes_the_clean_device_at_every_position(small_golden, parity, tmp_path):
+def test_the_command_passes_the_clean_device_at_every_position(shallow_golden, parity, tmp_path):
     found = tmp_path / "gates.json"
-    ended = parity("gate", "--only", "positions", "--golden", small_golden.folder, "--json", found)
+    ended = parity("gate", "--only", "positions", "--golden", shallow_golden.folder, "--json", found)
     assert ended.code == 0, ended.out
     assert ended.last == "gates verdict: pass"
     listed = json.loads(found.read_text())["results"][0]["checks"]
@@ -181,8 +181,8 @@ def test_the_command_passes_the_clean_device_at_every_position(small_golden, par
         assert first["worst"] < 4e-7  # the device turns by float64 angles: six roundings, at any position
 
 
-def test_the_command_says_what_a_device_lacks(small_golden, parity):
+def test_the_command_says_what_a_device_lacks(shallow_golden, parity):
     name = "tests.faults.broken:breaks_in_draft"
-    bare = parity("gate", "--only", "positions", "--golden", small_golden.folder, "--device", name)
+    bare = parity("gate", "--only", "positions", "--golden", shallow_golden.folder, "--device", name)
     assert bare.code == 3
     assert "add parity.seam.Rotary as tests.faults.broken.rotate" in bare.out

@@ -31,9 +31,9 @@ def gates_say(monkeypatch):
     return say
 
 
-def test_a_quick_look_in_which_nothing_fails_is_no_pass(gates_say, small_golden, parity, tmp_path):
+def test_a_quick_look_in_which_nothing_fails_is_no_pass(gates_say, shallow_golden, parity, tmp_path):
     asked = gates_say(*[PASS] * len(QUICK_GATES))
-    ended = parity("gate", "--quick", "--golden", small_golden.folder, "--json", tmp_path / "quick.json")
+    ended = parity("gate", "--quick", "--golden", shallow_golden.folder, "--json", tmp_path / "quick.json")
     last = ended.out.strip().splitlines()[-1]
     assert ended.code == 3 and last.startswith("quick verdict: inconclusive") and "parity gate --golden" in last, ended
     told = json.loads((tmp_path / "quick.json").read_text())
@@ -41,18 +41,18 @@ def test_a_quick_look_in_which_nothing_fails_is_no_pass(gates_say, small_golden,
     assert all(any(name in said for said in told["left_out"]) for name in set(GATES) - set(QUICK_GATES))
     assert asked["names"] == QUICK_GATES and len(asked["case"].prompts) == 1
     assert len(asked["case"].prompts[0].generation.acceptance_length) <= ROUNDS
-    assert len(asked["case"].prompts[0].ids) == max(len(prompt.ids) for prompt in small_golden.manifest.case.prompts)
+    assert len(asked["case"].prompts[0].ids) == max(len(prompt.ids) for prompt in shallow_golden.manifest.case.prompts)
 
 
-def test_a_quick_look_that_fails_fails(gates_say, small_golden, parity):
+def test_a_quick_look_that_fails_fails(gates_say, shallow_golden, parity):
     gates_say(PASS, FAIL)
-    ended = parity("gate", "--quick", "--golden", small_golden.folder)
+    ended = parity("gate", "--quick", "--golden", shallow_golden.folder)
     assert ended.code == 1 and "quick verdict: fail" in ended.out
 
 
 @pytest.mark.parametrize("option", [("--only", "taps"), ("--run", "RUN")])
-def test_a_quick_look_chooses_for_itself(option, gates_say, small_golden, parity):
+def test_a_quick_look_chooses_for_itself(option, gates_say, shallow_golden, parity):
     gates_say(PASS)
-    option = [str(small_golden.folder) if word == "RUN" else word for word in option]
-    ended = parity("gate", "--quick", *option, "--golden", small_golden.folder)
+    option = [str(shallow_golden.folder) if word == "RUN" else word for word in option]
+    ended = parity("gate", "--quick", *option, "--golden", shallow_golden.folder)
     assert ended.code == 2 and "quick" in ended.err

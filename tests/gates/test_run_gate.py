@@ -34,9 +34,9 @@ def test_a_check_that_breaks_down_takes_none_with_it_that_was_made_before(first,
 @pytest.mark.parametrize(
     ("names", "code"), [(["help"], 0), (["stages", "help"], 2), (["help", "help"], 2), (["stagse"], 2)]
 )
-def test_help_among_gates_is_no_gate_and_no_pass(names, code, parity, small_golden, monkeypatch):
+def test_help_among_gates_is_no_gate_and_no_pass(names, code, parity, shallow_golden, monkeypatch):
     monkeypatch.setattr("parity.gates.run_gates", lambda *_, **__: pytest.fail("a gate ran"))
-    found = parity("gate", "--golden", small_golden.folder, *(word for name in names for word in ("--only", name)))
+    found = parity("gate", "--golden", shallow_golden.folder, *(word for name in names for word in ("--only", name)))
     assert found.code == code and (
         ("provenance" in found.out) if code == 0 else f"--only {names[-1]}: no such gate" in found.err
     ), found
@@ -49,9 +49,9 @@ def test_help_among_gates_is_no_gate_and_no_pass(names, code, parity, small_gold
         ("numpy", {"parity.device.pipeline": "0" * 64}, r"run was made before parity\.device\.pipeline changed"),
     ],
 )
-def test_a_run_of_another_device_or_of_another_source_of_it_is_refused(name, sources, said, small_golden, tmp_path):
+def test_a_run_of_another_device_or_of_another_source_of_it_is_refused(name, sources, said, shallow_golden, tmp_path):
     producer = SimpleNamespace(name=name, sources=sources)
     run = SimpleNamespace(folder="run", command="run", manifest=SimpleNamespace(producer=producer))
-    context = GateContext(small_golden, "numpy", builder("numpy", small_golden), "bfloat16", tmp_path, _given=[run])
+    context = GateContext(shallow_golden, "numpy", builder("numpy", shallow_golden), "bfloat16", tmp_path, _given=[run])
     with pytest.raises(UsageError, match=said):
         context.device()

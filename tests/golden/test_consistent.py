@@ -133,8 +133,8 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
-def test_a_manifest_that_contradicts_itself_is_unreadable(edit, small_golden, tmp_path):
-    folder = edited(small_golden.folder, tmp_path / "g", edit)
+def test_a_manifest_that_contradicts_itself_is_unreadable(edit, shallow_golden, tmp_path):
+    folder = edited(shallow_golden.folder, tmp_path / "g", edit)
     with pytest.raises(UsageError) as refused:
         Dump(folder)
     assert str(tmp_path) in str(refused.value) and "\n" not in str(refused.value) and len(str(refused.value)) < 600
@@ -157,36 +157,36 @@ def test_ids_of_another_size_or_kind_are_refused_in_a_sentence(stage, change, wo
 
 
 @pytest.mark.parametrize("edit", [lambda raw: raw.update(created="later"), lambda raw: raw["case"].update(roundings=3)])
-def test_an_edit_by_hand_is_seen_whatever_it_says(edit, small_golden, tmp_path):
+def test_an_edit_by_hand_is_seen_whatever_it_says(edit, shallow_golden, tmp_path):
     with pytest.raises(UsageError, match="digest does not match"):
-        Dump(edited(small_golden.folder, tmp_path / "g", edit, seal=False))
+        Dump(edited(shallow_golden.folder, tmp_path / "g", edit, seal=False))
 
 
-def test_a_dump_that_does_not_say_in_which_format_it_is_has_none(small_golden, tmp_path):
+def test_a_dump_that_does_not_say_in_which_format_it_is_has_none(shallow_golden, tmp_path):
     with pytest.raises(UsageError, match="does not say which; `parity seal"):
-        Dump(edited(small_golden.folder, tmp_path / "g", lambda raw: raw.pop("schema_version")))
+        Dump(edited(shallow_golden.folder, tmp_path / "g", lambda raw: raw.pop("schema_version")))
 
 
-def test_a_dump_of_an_older_parity_says_what_to_do_and_is_sealed(small_golden, tmp_path):
+def test_a_dump_of_an_older_parity_says_what_to_do_and_is_sealed(shallow_golden, tmp_path):
     def older(raw):
         raw.update(schema_version=1)
         del raw["digest"]
 
-    folder = edited(small_golden.folder, tmp_path / "g", older, seal=False)
+    folder = edited(shallow_golden.folder, tmp_path / "g", older, seal=False)
     with pytest.raises(UsageError, match="parity seal"):
         Dump(folder)
-    assert seal(folder).manifest.tensors == Dump(folder).manifest.tensors == small_golden.manifest.tensors
+    assert seal(folder).manifest.tensors == Dump(folder).manifest.tensors == shallow_golden.manifest.tensors
 
 
-def test_what_contradicts_itself_is_not_sealed(small_golden, tmp_path):
-    folder = edited(small_golden.folder, tmp_path / "g", shorter_round, seal=False)
+def test_what_contradicts_itself_is_not_sealed(shallow_golden, tmp_path):
+    folder = edited(shallow_golden.folder, tmp_path / "g", shorter_round, seal=False)
     before = (folder / FILE).read_bytes()
     with pytest.raises(UsageError, match="contradicts itself"):
         seal(folder)
     assert (folder / FILE).read_bytes() == before
 
 
-def test_a_manifest_that_is_no_file(tmp_path, small_golden):
+def test_a_manifest_that_is_no_file(tmp_path, shallow_golden):
     import os
 
     os.mkfifo(tmp_path / FILE)
@@ -195,8 +195,8 @@ def test_a_manifest_that_is_no_file(tmp_path, small_golden):
 
 
 @pytest.mark.parametrize("name", ["../outside.safetensors", "/etc/passwd", "..", "", "a\\b", "linked.safetensors"])
-def test_a_shard_outside_the_folder_is_not_read(name, small_golden, tmp_path):
-    folder = edited(small_golden.folder, tmp_path / "g", lambda raw: None)
+def test_a_shard_outside_the_folder_is_not_read(name, shallow_golden, tmp_path):
+    folder = edited(shallow_golden.folder, tmp_path / "g", lambda raw: None)
     source = folder / "p000.float32.safetensors"
     source.rename(tmp_path / "outside.safetensors")
     (folder / "linked.safetensors").symlink_to(tmp_path / "outside.safetensors")
@@ -207,10 +207,10 @@ def test_a_shard_outside_the_folder_is_not_read(name, small_golden, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["pipe", "/dev/zero", "folder", "circle"])
-def test_a_shard_that_is_no_file(name, small_golden, tmp_path):
+def test_a_shard_that_is_no_file(name, shallow_golden, tmp_path):
     import os
 
-    folder = edited(small_golden.folder, tmp_path / "g", lambda raw: None)
+    folder = edited(shallow_golden.folder, tmp_path / "g", lambda raw: None)
     shard = folder / "p000.float32.safetensors"
     shard.unlink()
     links = {"/dev/zero": name, "circle": shard.name}
@@ -222,8 +222,8 @@ def test_a_shard_that_is_no_file(name, small_golden, tmp_path):
 
 
 @pytest.mark.parametrize("find", [b'"kind":"golden"', b'"start":0', b'"max_new_tokens":'], ids=["top", "row", "case"])
-def test_a_key_that_is_there_twice_is_refused_with_any_digest(find, small_golden, tmp_path):
-    folder = edited(small_golden.folder, tmp_path / "golden", lambda raw: None)
+def test_a_key_that_is_there_twice_is_refused_with_any_digest(find, shallow_golden, tmp_path):
+    folder = edited(shallow_golden.folder, tmp_path / "golden", lambda raw: None)
     data = (folder / FILE).read_bytes().replace(b'": ', b'":')
     twice = data.replace(find, b'"' + find.split(b'"')[1] + b'" :0,' + find, 1)
     assert twice != data

@@ -63,12 +63,12 @@ def noted(dump: Dump, **changes) -> Dump:
     return Dump(dump.folder, manifest.model_copy(update={"producer": changed, **changes}))
 
 
-def test_such_a_dump_neither_judges_nor_is_judged(small_golden):
+def test_such_a_dump_neither_judges_nor_is_judged(shallow_golden):
     with pytest.raises(UsageError, match="made with synthetic acceptance"):
-        trusted(noted(small_golden))
-    golden = trusted(small_golden)
-    stranger = small_golden.manifest.producer.model_copy(update={"modules": ("else",), "sources": {}})
-    run = small_golden.manifest.model_copy(update={"kind": "run", "producer": stranger})
-    comparable(golden, Dump(small_golden.folder, run))
+        trusted(noted(shallow_golden))
+    golden = trusted(shallow_golden)
+    stranger = shallow_golden.manifest.producer.model_copy(update={"modules": ("else",), "sources": {}})
+    run = shallow_golden.manifest.model_copy(update={"kind": "run", "producer": stranger})
+    comparable(golden, Dump(shallow_golden.folder, run))
     with pytest.raises(UsageError, match="SGLANG_SIMULATE_ACC_LEN"):
-        comparable(golden, noted(Dump(small_golden.folder, run)))
+        comparable(golden, noted(Dump(shallow_golden.folder, run)))

@@ -39,9 +39,9 @@ JUDGES = (
 
 
 @pytest.fixture
-def folder(small_golden, tmp_path) -> Path:
+def folder(shallow_golden, tmp_path) -> Path:
     """A copy of the small golden to spoil."""
-    return Path(shutil.copytree(small_golden.folder, tmp_path / "golden"))
+    return Path(shutil.copytree(shallow_golden.folder, tmp_path / "golden"))
 
 
 @pytest.mark.parametrize("judge", JUDGES, ids=lambda judge: f"{judge.__module__}.{judge.__qualname__}")
@@ -76,8 +76,8 @@ def test_what_must_not_judge_can_be_looked_at(why, folder):
         trusted(Dump(folder))
 
 
-def test_a_run_judges_nobody(small_golden, tmp_path):
-    run = api.run_device(small_golden, stages=("tokens",), out=tmp_path / "run", free=False)
+def test_a_run_judges_nobody(shallow_golden, tmp_path):
+    run = api.run_device(shallow_golden, stages=("tokens",), out=tmp_path / "run", free=False)
     with pytest.raises(UsageError, match="is a device's run, not a golden"):
         trusted(run)
 
@@ -116,14 +116,14 @@ def views(golden: Dump) -> dict[str, tuple[DumpView, int]]:
 
 
 @pytest.mark.parametrize("name", ["opened", "slice", "joined", "rebased", "counterfactual", "rank"])
-def test_a_view_reads_as_the_dump_does(name, small_golden):
-    view, number = views(small_golden)[name]
+def test_a_view_reads_as_the_dump_does(name, shallow_golden):
+    view, number = views(shallow_golden)[name]
     variants = ("float32",) if name == "counterfactual" else ("float32", "bfloat16", "bfloat16.local")
-    places = [place for place in small_golden.rows if place[1] == 1 and place[0] in variants]
-    assert len(places) > 100 and view.declared == small_golden.declared and view.folder == small_golden.folder
+    places = [place for place in shallow_golden.rows if place[1] == 1 and place[0] in variants]
+    assert len(places) > 100 and view.declared == shallow_golden.declared and view.folder == shallow_golden.folder
     for variant, prompt, round_, stage in places:
         whole, seen = (
-            dump.contents(variant, at, round_, stage) for dump, at in ((small_golden, prompt), (view, number))
+            dump.contents(variant, at, round_, stage) for dump, at in ((shallow_golden, prompt), (view, number))
         )
         assert seen.dtype == whole.dtype and np.array_equal(seen, whole)
         assert view.rows[variant, number, round_, stage].full_shape == whole.shape

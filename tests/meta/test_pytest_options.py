@@ -41,8 +41,8 @@ def test_a_skip_can_be_made_a_failure():
     assert found.returncode == 1 and "--neuron-required" in found.stdout
 
 
-def test_with_a_device_the_gates_run(small_golden):
+def test_with_a_device_the_gates_run(shallow_golden):
     found = neuron_gates(
-        "--device", "numpy", "--golden", str(small_golden.folder), "-k", "local"
+        "--device", "numpy", "--golden", str(shallow_golden.folder), "-k", "local"
     )  # the other mode would show no more
     assert found.returncode == 0 and "passed" in found.stdout and "skipped" not in found.stdout, found.stdout

@@ -30,8 +30,8 @@ def cell_of(golden, device="numpy", **changes) -> Cell:
 
 
 @pytest.fixture(scope="module")
-def clean(small_golden, tmp_path_factory) -> CellResult:
-    return judge_cell("night", cell_of(small_golden), small_golden, tmp_path_factory.mktemp("cell"))
+def clean(shallow_golden, tmp_path_factory) -> CellResult:
+    return judge_cell("night", cell_of(shallow_golden), shallow_golden, tmp_path_factory.mktemp("cell"))
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +72,11 @@ def test_figures_are_those_of_the_stages_in_both_modes(clean):
     assert len(figures) == len(clean.metrics), "a figure has one row"
 
 
-def test_acceptance_is_kept_by_prompt_and_by_draft(clean, small_golden):
-    assert [one.prompt for one in clean.prompts] == [one.id for one in small_golden.manifest.case.prompts]
+def test_acceptance_is_kept_by_prompt_and_by_draft(clean, shallow_golden):
+    assert [one.prompt for one in clean.prompts] == [one.id for one in shallow_golden.manifest.case.prompts]
     lengths = [length for one in clean.prompts for length in one.lengths]
     by_draft = [one.accepted for one in clean.positions]
-    assert len(by_draft) == small_golden.manifest.case.k and by_draft == sorted(by_draft, reverse=True)
+    assert len(by_draft) == shallow_golden.manifest.case.k and by_draft == sorted(by_draft, reverse=True)
     assert all(
         one.rounds == len(lengths) and one.low <= one.accepted / one.rounds <= one.high for one in clean.positions
     )
@@ -98,8 +98,8 @@ def test_a_map_for_every_stage_of_numbers(clean):
     assert all(len(row) == len(one.positions) for one in clean.heat for row in one.x)
 
 
-def test_a_broken_cell_is_no_pass_and_says_why(small_golden):
-    found = broken("night", cell_of(small_golden), "killed by signal 9", "2026-11-21T00:00:00Z", 1.5)
+def test_a_broken_cell_is_no_pass_and_says_why(shallow_golden):
+    found = broken("night", cell_of(shallow_golden), "killed by signal 9", "2026-11-21T00:00:00Z", 1.5)
     assert found.verdict == "inconclusive" and found.error == "killed by signal 9"
     assert [(one.name, one.value) for one in found.metrics] == [("passed", 0.0), ("seconds", 1.5)]
 

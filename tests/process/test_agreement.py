@@ -10,34 +10,34 @@ HOSTILE = "tests.faults.hostile"
 
 
 @pytest.mark.parametrize("command", ["run", "diff", "calibrate", "diagnose", "reduce", "engines"])
-def test_a_device_in_another_precision_than_asked_for_is_refused(command, parity, small_golden):
+def test_a_device_in_another_precision_than_asked_for_is_refused(command, parity, shallow_golden):
     found = parity(
-        command, "--golden", small_golden.folder, "--precision", "float32", "--device", f"{HOSTILE}:always_bfloat16"
+        command, "--golden", shallow_golden.folder, "--precision", "float32", "--device", f"{HOSTILE}:always_bfloat16"
     )
     *before, said = found.err.splitlines()
     assert found.code == 2 and "asked for precision float32" in said, found
     assert all("on one idle core" in line for line in before), found
 
 
-def test_a_device_of_another_k_than_asked_for_is_refused(parity, small_golden):
-    found = parity("diff", "--golden", small_golden.folder, "--device", f"{HOSTILE}:fixed_k")
+def test_a_device_of_another_k_than_asked_for_is_refused(parity, shallow_golden):
+    found = parity("diff", "--golden", shallow_golden.folder, "--device", f"{HOSTILE}:fixed_k")
     assert found.code == 2 and "asked for K 4" in found.err, found
 
 
-def test_a_gate_that_needs_the_other_precision_is_inconclusive_without_it(parity, small_golden):
+def test_a_gate_that_needs_the_other_precision_is_inconclusive_without_it(parity, shallow_golden):
     found = parity(
-        "gate", "--golden", small_golden.folder, "--only", "verify", "--device", f"{HOSTILE}:always_bfloat16"
+        "gate", "--golden", shallow_golden.folder, "--only", "verify", "--device", f"{HOSTILE}:always_bfloat16"
     )
     assert found.code == 3 and "does not offer float32" in found.out, found
 
 
 @pytest.fixture(scope="module")
-def run(small_golden, tmp_path_factory):
+def run(shallow_golden, tmp_path_factory):
     """A bfloat16 run that says float32: wrong by float32's bounds, within bfloat16's."""
     from parity.golden.store import Dump
 
     folder = tmp_path_factory.mktemp("run") / "run"
-    made = run_device(small_golden, "numpy", "chained", out=folder, free=False)
+    made = run_device(shallow_golden, "numpy", "chained", out=folder, free=False)
     says = made.manifest.case.model_copy(update={"precision": "float32"})
     made.manifest.model_copy(update={"case": says}).replace(folder)
     return Dump(folder)
@@ -53,13 +53,13 @@ def run(small_golden, tmp_path_factory):
         ("diagnose", ("--device", "xla")),
     ],
 )
-def test_an_option_that_contradicts_a_run_is_wrong_usage(command, options, parity, small_golden, run):
-    found = parity(command, run.folder, "--golden", small_golden.folder, *options)
+def test_an_option_that_contradicts_a_run_is_wrong_usage(command, options, parity, shallow_golden, run):
+    found = parity(command, run.folder, "--golden", shallow_golden.folder, *options)
     assert found.code == 2 and options[0] in found.err and found.err.count("\n") == 1, found
 
 
-def test_a_gate_judges_a_run_by_its_own_precision(parity, small_golden, run):
-    arguments = ("gate", "--golden", small_golden.folder, "--only", "stages", "--run", run.folder)
+def test_a_gate_judges_a_run_by_its_own_precision(parity, shallow_golden, run):
+    arguments = ("gate", "--golden", shallow_golden.folder, "--only", "stages", "--run", run.folder)
     assert parity(*arguments, "--precision", "bfloat16").code == 2
     found = parity(*arguments)
     assert "float32" in found.out and "fail" in found.last, found

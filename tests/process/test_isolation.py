@@ -53,8 +53,8 @@ def isolated(way="", **options):
     return IsolatedFactory(named, Path("t"), Path("d"), 4, ProcessLimits(time=60))
 
 
-def test_a_run_has_the_same_bits_in_a_process_of_its_own(small_golden, tmp_path):
-    case = PromptSlice(small_golden, 0, 2)
+def test_a_run_has_the_same_bits_in_a_process_of_its_own(shallow_golden, tmp_path):
+    case = PromptSlice(shallow_golden, 0, 2)
     runs = [
         run_device(case, "numpy,tp=2", "chained", out=tmp_path / name, limits=limits)
         for name, limits in (("here", None), ("there", ProcessLimits()))
@@ -163,17 +163,17 @@ def test_what_is_no_array_is_an_error_of_the_device():
         isolated("object")(precision="float32").draft(nobody)
 
 
-def test_a_dead_device_leaves_one_gate_without_evidence(parity, small_golden):
+def test_a_dead_device_leaves_one_gate_without_evidence(parity, shallow_golden):
     device = "tests.faults.hostile:ends,way=os_exit,where=verify"
     found = parity(
-        "gate", "--golden", small_golden.folder, "--device", device, "--only", "verify", "--only", "provenance"
+        "gate", "--golden", shallow_golden.folder, "--device", device, "--only", "verify", "--only", "provenance"
     )
     assert found.code == 3 and "ended its process (exit code 0) in verify" in found.out
     assert "pass         provenance" in found.out
 
 
-def test_limits_go_with_a_process_of_its_own(parity, small_golden):
-    assert "--isolate" in parity("diff", "--golden", small_golden.folder, "--time-limit", 5).err
+def test_limits_go_with_a_process_of_its_own(parity, shallow_golden):
+    assert "--isolate" in parity("diff", "--golden", shallow_golden.folder, "--time-limit", 5).err
 
 
 @pytest.mark.parametrize("option", ["--time-limit", "--memory-limit"])

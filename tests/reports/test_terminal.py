@@ -111,8 +111,8 @@ def test_only_what_is_made_from_nothing_but_forced_choices_is_forced():
     assert on_forced_inputs(forced_templates("local"), "local") == on_forced_inputs((), "chained") == ()
 
 
-def test_what_no_round_of_a_golden_does_is_said(small_golden):
-    golden = open_golden(small_golden.folder)
+def test_what_no_round_of_a_golden_does_is_said(shallow_golden):
+    golden = open_golden(shallow_golden.folder)
     prompt = golden.manifest.case.prompts[0]
     k = golden.manifest.case.k
 

@@ -1,0 +1,66 @@
+"""Which part of a stage's computation is wrong, read from the golden's and the device's rows alone.
+
+No list of defects: wrong.py holds the wrong rows, and each reading is a model of their error with few numbers of its
+own: what the elements hold (elements.py), how heads are turned (rotations.py), what a product adds up (products.py),
+what other stages hold (other_stages.py). A reading is named where it leaves nothing but noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from parity.compare.relations import Facts, relation
+from parity.compare.rows import stage_rows
+from parity.diagnose.components.elements import in_elements
+from parity.diagnose.components.other_stages import in_other_stages
+from parity.diagnose.components.products import StageProduct, in_products
+from parity.diagnose.components.rotations import in_rotations
+from parity.diagnose.components.wrong import Component, WrongRows
+from parity.golden.views import DumpView, TrustedGolden
+
+__all__ = ["Component", "StageProduct", "components"]
+
+NEAR, CLOSE = 0.95, 5.0
+"""A reading that explains so much and leaves no more than this multiple of the noise is said, with what it leaves: a
+device may do the same wrong thing otherwise at an edge."""
+
+
+def components(
+    golden: TrustedGolden, run: DumpView, stage: str, product: Callable[[], StageProduct | None] = lambda: None
+) -> tuple[Component, ...]:
+    """What explains the error of a stage's wrong rows: the first that leaves nothing, else the nearest, else nothing.
+
+    Args:
+        golden, run: of one prompt where there is a product.
+        product: makes what the stage's rows are a product of; asked for where the tensors alone do not tell.
+    """
+    named = golden.declared.get(stage)
+    if named is None or named.stage.exact or golden.keeps or run.keeps:
+        return ()
+    rows = stage_rows(golden, run, named)
+    wrong = WrongRows.of(rows, run.manifest.case.precision) if rows is not None else None
+    if rows is None or wrong is None:
+        return ()
+    bad = np.isin(np.arange(len(rows.golden)), wrong.numbers)
+    where = "" if bad.all() else relation(bad, np.ones(len(bad), bool), Facts.of(golden, rows))
+    found: list[Component] = []
+    for one in _readings(wrong, golden, run.manifest.case.mode, product, len(rows.golden)):
+        if one is not None and one.whole:
+            return (replace(one, where=where),)
+        found += [replace(one, where=where)] if one is not None and one.explained >= NEAR and one.rest <= CLOSE else []
+    return tuple(sorted(found, key=lambda one: one.rest)[:1])
+
+
+def _readings(
+    wrong: WrongRows, golden: TrustedGolden, mode: str, product: Callable[[], StageProduct | None], count: int
+) -> Iterator[Component | None]:
+    """All of them, those that ask for least first."""
+    yield from in_elements(wrong)
+    yield from in_rotations(wrong)
+    yield in_other_stages(wrong, golden, mode)
+    made = product() if mode == "local" else None
+    if made is not None and len(made.x) == count:
+        yield from in_products(wrong, made)

@@ -1,0 +1,85 @@
+"""What wrong elements hold, whatever computes them: zeros, a factor, a constant, other columns, a coarser grid."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from parity.diagnose.components.wrong import DOWN_TO_NOISE, Component, WrongRows
+
+COARSE = 6
+"""Steps of 2^-6 and wider: with what bfloat16 itself keeps of numbers near 1 they are no coincidence."""
+
+
+def in_elements(wrong: WrongRows) -> Iterator[Component | None]:
+    """Every reading of the elements alone, the simplest first."""
+    yield _zeros(wrong)
+    yield _grid(wrong)
+    yield from _factors(wrong)
+    yield _constant(wrong)
+    yield _other_columns(wrong)
+
+
+def _zeros(wrong: WrongRows) -> Component | None:
+    if wrong.device[:, wrong.columns].any():
+        return None
+    return wrong.judged(f"{wrong.where}zeros", -wrong.golden[:, wrong.columns], 0)
+
+
+def _factors(wrong: WrongRows) -> Iterator[Component | None]:
+    """One factor for all, for each column, for each row."""
+    golden, device = wrong.golden[:, wrong.columns], wrong.device[:, wrong.columns]
+    square = golden**2
+    product = golden * device
+    one = float(product.sum() / max(square.sum(), 1e-300))
+    yield wrong.judged(f"{wrong.where}{one:.4g} times as large", (one - 1) * golden, 1)
+    for axis, says in (
+        (0, "each column {} its own factor ({:.3g} to {:.3g}): a norm's weight, or scales by channel"),
+        (1, "each row {} its own factor ({:.3g} to {:.3g}): what a norm divides by, or a scale by row"),
+    ):
+        factor = product.sum(axis=axis, keepdims=True) / np.maximum(square.sum(axis=axis, keepdims=True), 1e-300)
+        told = says.format("has", factor.min(), factor.max())
+        yield wrong.judged(f"{wrong.where}{told}", (factor - 1) * golden, factor.size)
+
+
+def _constant(wrong: WrongRows) -> Component | None:
+    """The same numbers in every row."""
+    error = wrong.error[:, wrong.columns]
+    mean = error.mean(axis=0, keepdims=True)
+    return wrong.judged(
+        f"{wrong.where}the same numbers in every row: a bias", np.broadcast_to(mean, error.shape), mean.size
+    )
+
+
+def _other_columns(wrong: WrongRows) -> Component | None:
+    """The golden's numbers of other columns of the same row."""
+    device, golden = wrong.device[:, wrong.columns] / wrong.noise, wrong.golden / wrong.noise
+    apart = (device**2).sum(axis=0)[:, None] + (golden**2).sum(axis=0) - 2 * device.T @ golden
+    mine = np.flatnonzero(wrong.columns)
+    apart[np.arange(len(mine)), mine] = np.inf
+    taken = apart.argmin(axis=1)
+    step, count = Counter((taken - mine).tolist()).most_common(1)[0]
+    what = (
+        f"the numbers of {abs(step)} columns {'before' if step < 0 else 'behind'}"
+        if count > 0.9 * len(mine)
+        else ("the numbers of other columns")
+    )
+    return wrong.judged(f"{wrong.where}{what}", wrong.golden[:, taken] - wrong.golden[:, mine], 0)
+
+
+def _grid(wrong: WrongRows) -> Component | None:
+    """Multiples of a power of two that the golden's own rounding does not stop at."""
+    device, golden = wrong.device[:, wrong.columns], wrong.golden[:, wrong.columns]
+    floor = np.asarray(wrong.rows.noise_floor).reshape(len(device), -1)[:, wrong.columns].astype(np.float64)
+    for power in range(-2, COARSE + 1):
+        step = 2.0**-power
+        if (device == np.round(device / step) * step).all():
+            if (floor == np.round(floor / step) * step).mean() > 0.5:
+                return None
+            says = f"{wrong.where}rounded to multiples of {step:g}"
+            found = wrong.judged(says, np.round(golden / step) * step - golden, 0)
+            within = np.abs(wrong.error[:, wrong.columns]).max() <= step
+            return Component(says, found.explained if found else 0.0, DOWN_TO_NOISE) if within else found
+    return None

@@ -1,0 +1,88 @@
+"""Heads that are rotated by position: pairs of dimensions that turn otherwise, and numbers added before they turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from parity.diagnose.components.wrong import Component, WrongRows
+
+LEAST = 3
+"""Positions from which a turn is told."""
+
+ANGLES = 4096
+"""Turns a position that are tried first, from -pi to pi."""
+
+TURNED, ASKEW = 1e-4, 0.02
+"""Radians a position, and in all, that a pair is off: bfloat16 hides less over 200 positions, and less in a row."""
+
+
+def in_rotations(wrong: WrongRows) -> Iterator[Component | None]:
+    """Readings of a stage of heads whose halves are rotated pairs."""
+    if wrong.rows.named.stage.part not in ("q", "k") or len(wrong.tail) != 2 or wrong.tail[1] % 2:
+        return
+    yield _turned(wrong)
+    yield _constant_before(wrong)
+
+
+def _pairs(wrong: WrongRows, values: np.ndarray) -> np.ndarray:
+    """Pairs of a side as complex numbers [R, N, D / 2]."""
+    heads = values.reshape(len(values), *wrong.tail)
+    half = wrong.tail[1] // 2
+    return np.asarray(heads[..., :half] + 1j * heads[..., half:])
+
+
+def _flat(wrong: WrongRows, pairs: np.ndarray) -> np.ndarray:
+    return np.concatenate([pairs.real, pairs.imag], axis=-1).reshape(len(pairs), -1)[:, wrong.columns]
+
+
+def _turned(wrong: WrongRows) -> Component | None:
+    """Each pair turned by an angle of its own a position, the same in every head."""
+    golden, device = _pairs(wrong, wrong.golden), _pairs(wrong, wrong.device)
+    position = wrong.rows.position.astype(np.float64)
+    if len(np.unique(position)) < LEAST:
+        return None
+    products = (device * golden.conj()).sum(axis=1, keepdims=True)
+    turns = _turns(products, position)
+    start = np.angle((np.exp(-1j * np.outer(position, turns)) * products[:, 0]).sum(axis=0))
+    off, askew = np.flatnonzero(np.abs(turns) > TURNED), np.flatnonzero(np.abs(start) > ASKEW)
+    which = off if len(off) else askew
+    if not len(which):
+        return None
+    first = which[0]
+    many = f"pair {first}" if len(which) == 1 else f"{len(which)} of {len(turns)} pairs, {first} the first,"
+    how = f"by {turns[first]:+.4g} a position" if len(off) else f"by {start[first]:+.4g}"
+    turned = golden * np.exp(1j * (np.outer(position, turns) + start))[:, None, :]
+    says = f"{wrong.where}rotation: {many} turned {how} (radians)"
+    return wrong.judged(says, _flat(wrong, turned - golden), 2 * len(turns))
+
+
+def _constant_before(wrong: WrongRows) -> Component | None:
+    """The same numbers in every row, turned with it."""
+    error, position = _pairs(wrong, wrong.error), wrong.rows.position.astype(np.float64)
+    if len(np.unique(position)) < LEAST:
+        return None
+    turns = _turns(error, position)
+    steady = (np.exp(-1j * position[:, None] * turns)[:, None, :] * error).mean(axis=0)
+    model = np.exp(1j * position[:, None] * turns)[:, None, :] * steady
+    says = f"{wrong.where}the same numbers in every row before it is rotated: a bias"
+    return wrong.judged(says, _flat(wrong, model), 2 * steady.size + len(turns))
+
+
+def _turns(signal: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """The angle a position by which a signal [R, N, P] turns most steadily, each pair's, [P]."""
+
+    def power(turns: np.ndarray) -> np.ndarray:
+        spectrum = np.einsum("trp,rnp->tnp", np.exp(-1j * turns[:, None, :] * position[:, None]), signal)
+        return np.asarray((np.abs(spectrum) ** 2).sum(axis=1))
+
+    step = 2 * np.pi / ANGLES
+    every = np.exp(-1j * np.outer(np.arange(ANGLES) * step - np.pi, position))
+    coarse = np.abs(every @ signal.reshape(len(signal), -1)) ** 2
+    best = coarse.reshape(ANGLES, *signal.shape[1:]).sum(axis=1).argmax(axis=0) * step - np.pi
+    for _ in range(3):
+        tried = best + np.linspace(-1, 1, 21)[:, None] * step
+        best = np.take_along_axis(tried, power(tried).argmax(axis=0)[None], 0)[0]
+        step /= 10
+    return np.asarray(best)

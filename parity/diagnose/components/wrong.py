@@ -1,0 +1,138 @@
+"""The wrong rows of a stage: golden, device and what bfloat16 costs each; how much of the error a model explains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf, prod, sqrt
+
+import numpy as np
+
+from parity.compare.rows import HALF_ULP, StageRows
+from parity.compare.units import FLOAT32, RED, relative_errors, wrong_rows
+
+DOWN_TO_NOISE = 1.5
+"""A model whose rest is within this multiple of the noise leaves nothing: the bound that separates pass from warn."""
+
+FREEDOM = 0.34
+"""A model with more numbers of its own than this share of what it explains would fit noise as well."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """A part of a stage's computation that accounts for its error.
+
+    `explained` is the share of the squared error of the wrong rows, `rest` what is left in x noise, `where` which rows
+    are wrong, '' where all are or nothing tells.
+    """
+
+    says: str
+    explained: float
+    rest: float
+    where: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing but noise is left."""
+        return self.rest <= DOWN_TO_NOISE
+
+    def __str__(self) -> str:
+        return f"{self.named}: {self.explained:.2%} of the error, rest {self.rest:.2g}x noise"
+
+    @property
+    def named(self) -> str:
+        """What it is and where."""
+        return f"{self.says}; {self.where}" if self.where else self.says
+
+
+@dataclass(frozen=True)
+class WrongRows:
+    """The wrong rows of a stage [R], flattened to [R, C], and the columns [C] in which they are wrong.
+
+    Attributes:
+        golden, device: float64 [R, C].
+        noise: what rounding costs an element of each row, [R, 1].
+        tail: the shape of a row.
+        numbers: of the rows in the stage, int64 [R].
+    """
+
+    rows: StageRows
+    golden: np.ndarray
+    device: np.ndarray
+    noise: np.ndarray
+    tail: tuple[int, ...]
+    columns: np.ndarray
+    numbers: np.ndarray
+
+    @classmethod
+    def of(cls, rows: StageRows, precision: str) -> WrongRows | None:
+        """Those of a stage's rows [R, ...]; None where there is none, or they hold what is no number."""
+        if rows.floor is None or not len(rows.golden):
+            return None
+        floors = relative_errors(rows.golden, rows.floor)
+        bad = wrong_rows(relative_errors(rows.golden, rows.device), floors, precision)
+        if not bad.any():
+            return None
+        some = rows.take(bad)
+        golden, device = (side.reshape(len(side), -1).astype(np.float64) for side in (some.golden, some.device))
+        if not (np.isfinite(golden).all() and np.isfinite(device).all()):
+            return None
+        least = FLOAT32 / RED if precision == "float32" else HALF_ULP
+        typical = least if precision == "float32" else np.maximum(np.median(floors), least)
+        size = np.linalg.norm(golden, axis=1, keepdims=True) / sqrt(golden.shape[1])
+        noise = np.maximum(typical * size, np.finfo(np.float64).tiny)
+        every = np.ones(golden.shape[1], bool)
+        whole = cls(some, golden, device, noise, rows.golden.shape[1:], every, np.flatnonzero(bad))
+        wrong = np.sqrt(np.mean((whole.error / noise) ** 2, axis=0)) > RED
+        return replace(whole, columns=wrong) if wrong.any() else whole
+
+    @cached_property
+    def error(self) -> np.ndarray:
+        """Device minus golden, [R, C]."""
+        return np.asarray(self.device - self.golden)
+
+    def judged(self, says: str, model: np.ndarray, numbers: int, freedom: float = FREEDOM) -> Component | None:
+        """A model of the error [R, wrong columns] with so many numbers of its own; None where it explains nothing."""
+        error = self.error[:, self.columns]
+        if numbers > freedom * error.size:
+            return None
+        left = error - model
+        total = float((error**2).sum())
+        explained = 1 - float((left**2).sum()) / total if total else 0.0
+        free = sqrt(1 - numbers / error.size)
+        rest = float(np.sqrt(np.mean((left / self.noise) ** 2))) / free if error.size else inf
+        return Component(says, explained, rest) if explained > 0 else None
+
+    @property
+    def where(self) -> str:
+        """The wrong columns in words, as the beginning of a sentence; '' where all are."""
+        told = ranges_of(self.columns, self.tail)
+        return f"{told}: " if told else ""
+
+
+def ranges_of(columns: np.ndarray, tail: Sequence[int]) -> str:
+    """Some columns of a row of this shape in words; '' where it is nearly all of them."""
+    if columns.mean() > 0.95:
+        return ""
+    if len(tail) > 1:
+        grid = columns.reshape(tail[0], prod(tail[1:]))
+        heads, inner = np.asarray(grid.any(axis=1)), np.asarray(grid.any(axis=0))
+        if grid[np.ix_(heads, inner)].mean() > 0.9:
+            said = [
+                "" if heads.all() else f"head {_numbers(heads)}",
+                "" if inner.mean() > 0.95 else f"dimensions {_numbers(inner)} of {len(inner)}",
+            ]
+            return " of ".join(filter(None, reversed(said)))
+    return f"columns {_numbers(columns)} of {len(columns)}"
+
+
+def _numbers(which: np.ndarray) -> str:
+    """Numbers as ranges, as a step, or the first of them."""
+    places = np.flatnonzero(which)
+    runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    if len(runs) <= 4:
+        return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    if len(set(np.diff(places))) == 1:
+        return f"{places[0]}, {places[1]}, ... {places[-1]}"
+    return f"{', '.join(map(str, places[:4]))} and {len(places) - 4} more"
