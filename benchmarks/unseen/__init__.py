@@ -8,23 +8,52 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.unseen import (
+    accepting,
     attention,
-    caches,
-    drafting,
+    draft_choice,
+    draft_head,
+    draft_layers,
+    draft_rows,
+    drafter_caches,
+    embedding,
     experts,
-    heads,
-    loop,
+    feeding,
+    fuse,
+    head,
+    masks,
     norms,
     projections,
+    routing,
+    stream,
     taps,
-    vocabulary,
+    target_caches,
 )
 from benchmarks.unseen.planting import Unseen
 from parity import device as clean
 from parity.device.pipeline import Pipeline
 from parity.errors import UsageError
 
-PARTS = (projections, attention, experts, norms, vocabulary, taps, drafting, heads, caches, loop)
+PARTS = (
+    projections,
+    attention,
+    masks,
+    experts,
+    routing,
+    norms,
+    stream,
+    embedding,
+    head,
+    taps,
+    fuse,
+    draft_layers,
+    draft_rows,
+    draft_head,
+    draft_choice,
+    target_caches,
+    drafter_caches,
+    feeding,
+    accepting,
+)
 FAULTS: dict[str, Unseen] = {one.id: one for part in PARTS for one in part.fault.faults}
 
 

@@ -1,11 +1,11 @@
-"""Faults of the target's router and experts."""
+"""Faults of the weights and the activation of the target's experts."""
 
 from __future__ import annotations
 
 import numpy as np
-from ml_dtypes import float8_e4m3fn
 
-from benchmarks.unseen.planting import Part, alter, scaled
+from benchmarks.unseen.moments import alter, scaled
+from benchmarks.unseen.planting import Part
 from parity.device.faults.planting import edit, every
 from parity.device.pipeline import Pipeline
 
@@ -64,32 +64,6 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
-    "router-bias-of-neighbour",
-    "expert 2's router bias is that of expert 3 in layer 4",
-    "target.layers.4.router_logits",
-    "prefill",
-    "router bias of expert 2 of layer 4",
-)
-def _(pipeline: Pipeline) -> None:
-    edit(pipeline.target, "router_bias", of_expert(2, lambda value: np.float32(0)), [4])
-    weights = pipeline.target.layers[4]
-    bias = pipeline.engine.host(weights["router_bias"])
-    bias[2] = bias[3]
-    weights["router_bias"] = pipeline.engine.array(bias, weights["router_bias"].dtype)
-
-
-@fault(
-    "router-in-eighths",
-    "the router weight of layer 7 is kept in fp8 (e4m3)",
-    "target.layers.7.router_logits",
-    "prefill",
-    "router weight of layer 7",
-)
-def _(pipeline: Pipeline) -> None:
-    edit(pipeline.target, "router", lambda value: value.astype(float8_e4m3fn).astype(np.float32), [7])
-
-
-@fault(
     "sigmoid-slope-rounded",
     "the sigmoid's slope is 1.7 where 1.702 is meant",
     "target.layers.0.ffn_out",
@@ -99,48 +73,6 @@ def _(pipeline: Pipeline) -> None:
 )
 def _(pipeline: Pipeline) -> None:
     alter(pipeline, "kernels.moe:clamped_swiglu", lambda at, clean, gate, up, limit, alpha: clean(gate, up, limit, 1.7))
-
-
-@fault(
-    "shares-follow-sorted-ids",
-    "experts are sorted by id and their shares are not, in layer 5",
-    "target.layers.5.ffn_out",
-    "prefill",
-    "shares of layer 5",
-    "rows whose first choice has the larger id, layer 5",
-)
-def _(pipeline: Pipeline) -> None:
-    def change(at, clean, outputs, chosen, shares):
-        if at.layer == 5:
-            wrong = at.host(chosen[..., :1] > chosen[..., 1:])
-            shares = at.changed(shares, lambda value: np.where(wrong, value[..., ::-1], value))
-        return clean(outputs, chosen, shares)
-
-    alter(pipeline, "kernels.moe:mix", change)
-
-
-@fault(
-    "expert-capacity-of-32",
-    "an expert of layer 1 takes 32 rows of a prefill at most, later ones go without",
-    "target.layers.1.ffn_out",
-    "prefill",
-    "rows behind the 32nd of each expert of layer 1",
-    "prefill rows whose expert has had 32 rows before, layer 1",
-)
-def _(pipeline: Pipeline) -> None:
-    def change(at, clean, outputs, chosen, shares):
-        def capped(value):
-            ids = at.host(chosen)
-            for expert in range(6):
-                mine = ids == expert
-                before = np.cumsum(mine.any(axis=-1), axis=1)[..., None]
-                value = np.where(mine & (before > 32), 0.0, value)
-            return value
-
-        there = at.layer == 1 and at.kind == "prefill"
-        return clean(outputs, chosen, at.changed(shares, capped) if there else shares)
-
-    alter(pipeline, "kernels.moe:mix", change)
 
 
 @fault(
@@ -168,28 +100,6 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
-    "row-3-takes-row-2-experts",
-    "row 3 of a verify pass is sent to row 2's experts in layer 6",
-    "target.layers.6.experts",
-    "verify",
-    "chosen experts of layer 6",
-    "row 3 of verify passes, layer 6",
-    "pass = verify and row = 3 and layer = 6",
-)
-def _(pipeline: Pipeline) -> None:
-    def change(at, clean, *given):
-        made = clean(*given)
-
-        def stale(value):
-            value[:, 3] = value[:, 2]
-            return value
-
-        return at.changed(made, stale) if at.layer == 6 and at.kind == "verify" else made
-
-    alter(pipeline, "kernels.moe:top_k", change)
-
-
-@fault(
     "few-rows-lose-plus-one",
     "with fewer than 8 rows expert 0 multiplies by up where up + 1 is meant",
     "target.layers.0.ffn_out",
@@ -209,38 +119,6 @@ def _(pipeline: Pipeline) -> None:
         return clean(gate, at.changed(up, lowered) if few else up, limit, alpha)
 
     alter(pipeline, "kernels.moe:clamped_swiglu", change)
-
-
-@fault(
-    "experts-of-one-share",
-    "both experts of a row weigh one half in layer 7 in the first round",
-    "target.layers.7.ffn_out",
-    "verify",
-    "shares of layer 7",
-    "the verify pass of round 1, layer 7",
-    "pass = verify and round = 1 and layer = 7",
-)
-def _(pipeline: Pipeline) -> None:
-    def change(at, clean, outputs, chosen, shares):
-        there = at.layer == 7 and at.kind == "verify" and at.round == 1
-        return clean(outputs, chosen, at.changed(shares, lambda value: 0 * value + 0.5) if there else shares)
-
-    alter(pipeline, "kernels.moe:mix", change)
-
-
-@fault(
-    "weak-share-flushed",
-    "the second expert of a row goes without where its share is below 0.2",
-    "target.layers.0.ffn_out",
-    "prefill",
-    "second experts of every layer",
-    "rows whose second share is below 0.2",
-)
-def _(pipeline: Pipeline) -> None:
-    def change(at, clean, outputs, chosen, shares):
-        return clean(outputs, chosen, at.changed(shares, lambda value: np.where(value < 0.2, 0.0, value)))
-
-    alter(pipeline, "kernels.moe:mix", change)
 
 
 @fault(

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.unseen.planting import Part, alter, moment, replaced, scaled
+from benchmarks.unseen.moments import alter, moment, replaced, scaled
+from benchmarks.unseen.planting import Part
 from parity.device.faults.planting import edit
 from parity.device.pipeline import Pipeline
 
@@ -101,7 +102,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     def change(at, clean, x, cos, sin):
         made = clean(x, cos, sin)
-        if at.kind != "verify" or at.layer % 2 == 0 or x.shape[2] == QUERIES:
+        if at.kind != "verify" or at.layer % 2 == 0 or x.shape[2] == QUERIES or x.shape[1] < 2:
             return made
         return at.changed(made, lambda value: np.concatenate([value[:, :-1], at.host(x)[:, -1:]], axis=1))
 
@@ -131,7 +132,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     def change(at, clean, rows):
         step = clean(rows)
-        if at.kind != "verify":
+        if at.kind != "verify" or rows.width < 2:
             return step
 
         def capped(value):

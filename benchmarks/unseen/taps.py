@@ -1,16 +1,16 @@
-"""Faults of the taps, of what stands for them in masked rows, and of their fusion."""
+"""Faults of the taps that the target hands to the drafter."""
 
 from __future__ import annotations
 
 import numpy as np
 from ml_dtypes import float8_e4m3fn
 
-from benchmarks.unseen.planting import Part, alter, moment, replaced
-from parity.device.faults.planting import edit
+from benchmarks.unseen.moments import moment, replaced
+from benchmarks.unseen.planting import Part
 from parity.device.pipeline import Pipeline
 
 fault = Part("taps and fuse")
-TAPS, FUSE = "drafter.taps", "peagle:fuse"
+TAPS = "drafter.taps"
 WIDTH = 96
 """Of one tap."""
 
@@ -30,59 +30,6 @@ def _(pipeline: Pipeline) -> None:
         return clean(streams, early if at.kind == "verify" else taps)
 
     replaced(pipeline, pipeline.target, "join", change)
-
-
-@fault(
-    "mask-chunks-exchanged",
-    "the first two thirds of the learnt mask hidden are exchanged",
-    "drafter.fc_out",
-    "draft",
-    "mask_hidden, chunks 0 and 1",
-    "masked rows",
-)
-def _(pipeline: Pipeline) -> None:
-    def exchanged(value):
-        return np.concatenate([value[..., WIDTH : 2 * WIDTH], value[..., :WIDTH], value[..., 2 * WIDTH :]], axis=-1)
-
-    edit(pipeline.drafter, "mask_hidden", exchanged)
-
-
-@fault(
-    "fc-contraction-tail",
-    "fc skips its inputs behind the second tile of 128",
-    "drafter.fc_out",
-    "prefill",
-    "fc, inputs 256 to 287",
-)
-def _(pipeline: Pipeline) -> None:
-    edit(pipeline.drafter, "fc", lambda value: np.where(np.arange(3 * WIDTH)[:, None] < 256, value, 0.0))
-
-
-@fault(
-    "fc-chunk-sums-rounded",
-    "fc rounds each of the three taps' partial sums to bfloat16",
-    "drafter.fc_out",
-    "prefill",
-    "fc's contraction",
-    precision="float32",
-)
-def _(pipeline: Pipeline) -> None:
-    from ml_dtypes import bfloat16
-
-    def change(at, clean, taps, mask_hidden, committed, fc):
-        def parts(value):
-            zero = np.zeros_like(value)
-            for chunk in range(3):
-                alone = zero.copy()
-                alone[..., chunk * WIDTH : (chunk + 1) * WIDTH] = value[..., chunk * WIDTH : (chunk + 1) * WIDTH]
-                yield alone
-
-        hosts = zip(parts(at.host(taps)), parts(at.host(mask_hidden)), strict=True)
-        made = [clean(at.array(one, taps), at.array(mask, mask_hidden), committed, fc) for one, mask in hosts]
-        total = sum(at.host(one).astype(bfloat16).astype(np.float32) for one in made)
-        return at.array(total, taps)
-
-    alter(pipeline, FUSE, change)
 
 
 @fault(
@@ -115,26 +62,6 @@ def _(pipeline: Pipeline) -> None:
         return clean(taps, first - (at.kind == "draft" and at.round == 1), *rest)
 
     replaced(pipeline, pipeline.drafter, "shown_taps", change)
-
-
-@fault(
-    "last-mask-row-takes-a-tap",
-    "the last masked row has the last committed row's fused hidden",
-    "drafter.fc_out",
-    "draft",
-    "fused hidden of the last masked row",
-    "last row of draft passes",
-)
-def _(pipeline: Pipeline) -> None:
-    def change(at, clean, *given):
-        def taken(value):
-            value[:, at.committed + 2] = value[:, at.committed - 1]
-            return value
-
-        made = clean(*given)
-        return at.changed(made, taken) if at.committed else made
-
-    alter(pipeline, FUSE, change)
 
 
 @fault("third-tap-in-eighths", "the third tap is handed over in fp8 (e4m3)", TAPS, "prefill", "third of three taps")
@@ -171,24 +98,6 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
-    "mask-hidden-mixed-with-tap",
-    "the learnt mask hidden is averaged with the last committed tap",
-    "drafter.fc_out",
-    "draft",
-    "input of fc in masked rows",
-    "masked rows behind two committed rows or more",
-)
-def _(pipeline: Pipeline) -> None:
-    def change(at, clean, taps, mask_hidden, committed, fc):
-        if at.committed < 2:
-            return clean(taps, mask_hidden, committed, fc)
-        last = at.host(taps)[:, at.committed - 1 : at.committed]
-        return clean(taps, at.changed(mask_hidden, lambda value: (value + last) / 2), committed, fc)
-
-    alter(pipeline, FUSE, change)
-
-
-@fault(
     "taps-repeat-in-second-prompt",
     "row 40 of the second prompt's prefill repeats row 39's taps",
     TAPS,
@@ -202,7 +111,7 @@ def _(pipeline: Pipeline) -> None:
 
     def change(_, clean, *given):
         def stale(value):
-            value[:, 40] = value[:, 39]
+            value[:, 40:41] = value[:, 39:40][:, : value[:, 40:41].shape[1]]
             return value
 
         made = clean(*given)

@@ -1,17 +1,18 @@
-"""Faults of the drafter's final norm, head, choice and vocabulary."""
+"""Faults of the drafter's final norm and head."""
 
 from __future__ import annotations
 
 import numpy as np
 from ml_dtypes import float8_e4m3fn
 
-from benchmarks.unseen.planting import Part, alter
+from benchmarks.unseen.moments import alter
+from benchmarks.unseen.planting import Part
 from parity.device.faults.planting import edit
 from parity.device.pipeline import Pipeline
 
 fault = Part("draft heads")
 NORM, LINEAR = "drafter:llama_norm", "drafter:linear"
-LOGITS, DRAFTS = "drafter.logits", "drafter.draft_tokens"
+LOGITS = "drafter.logits"
 
 
 @fault(
@@ -26,18 +27,6 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
-    "d2t-range-one-late",
-    "draft ids 256 to 511 map to the target id behind their own",
-    DRAFTS,
-    "draft",
-    "d2t, ids 256 to 511",
-    "drafts among the draft ids 256 to 511",
-)
-def _(pipeline: Pipeline) -> None:
-    edit(pipeline.drafter, "d2t", lambda value: value + ((np.arange(992) >= 256) & (np.arange(992) < 512)))
-
-
-@fault(
     "third-draft-from-second-hidden",
     "the third draft's head reads the second draft's hidden",
     "drafter.pre_head_hidden",
@@ -48,31 +37,12 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     def change(at, clean, x, weight, eps):
         def stale(value):
-            value[:, 2] = value[:, 1]
+            value[:, 2:3] = value[:, 1:2][:, : value[:, 2:3].shape[1]]
             return value
 
         return clean(at.changed(x, stale), weight, eps)
 
     alter(pipeline, NORM, change)
-
-
-@fault(
-    "last-draft-of-first-half",
-    "the last draft is chosen among the first 496 draft ids",
-    DRAFTS,
-    "draft",
-    "argmax of the last draft",
-    "last draft of a round, where the best id is 496 or more",
-)
-def _(pipeline: Pipeline) -> None:
-    def change(at, clean, logits):
-        def half(value):
-            value[:, -1, 496:] = -1e9
-            return value
-
-        return clean(at.changed(logits, half))
-
-    alter(pipeline, "drafter:greedy", change)
 
 
 @fault(
@@ -119,22 +89,6 @@ def _(pipeline: Pipeline) -> None:
 @fault("draft-head-in-eighths", "the draft head's weight is kept in fp8 (e4m3)", LOGITS, "draft", "draft head weight")
 def _(pipeline: Pipeline) -> None:
     edit(pipeline.drafter, "head", lambda value: value.astype(float8_e4m3fn).astype(np.float32))
-
-
-@fault(
-    "d2t-skipped-behind-rejection",
-    "behind a round that accepted nothing draft ids are taken for target ids",
-    DRAFTS,
-    "draft",
-    "map to target ids",
-    "draft passes behind a round that accepted nothing",
-    "pass = draft and accepted = 0",
-)
-def _(pipeline: Pipeline) -> None:
-    def change(at, clean, ids, d2t):
-        return ids if at.accepted == 0 else clean(ids, d2t)
-
-    alter(pipeline, "drafter:to_target_ids", change)
 
 
 @fault(

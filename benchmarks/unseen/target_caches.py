@@ -1,34 +1,17 @@
-"""Faults of what the two key and value caches are given, keep and lose."""
+"""Faults of what the target's caches are given, keep and lose."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
-from ml_dtypes import float8_e4m3fn, float8_e5m2
+from ml_dtypes import float8_e4m3fn
 
-from benchmarks.unseen.planting import Part, moment, replaced
-from parity.device.faults.planting import during
+from benchmarks.unseen.moments import replaced, writing
+from benchmarks.unseen.planting import Part
 from parity.device.pipeline import Pipeline
 
 fault = Part("caches")
 TRASH = 512
 """The slot of padding."""
-
-
-def writing(pipeline, side, change):
-    """Rows and slots of each write to this side's caches are `change(moment, part, rows, slots)`, on the host."""
-    at, model = moment(pipeline), getattr(pipeline, side)
-
-    def make(clean):
-        def write(held, rows, slots):
-            part = "k" if held is model.caches[at.layer][0] else "v"
-            made = change(at, part, at.host(rows), at.host(slots))
-            clean.write(held, at.array(made[0], rows), at.array(made[1], slots))
-
-        return SimpleNamespace(write=write)
-
-    during(pipeline, f"kernels.{side}_layer:cache", make)
 
 
 @fault(
@@ -70,30 +53,6 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
-    "masked-values-stay",
-    "a committed row keeps the value that a masked row left in its slot in layer 2",
-    "drafter.layers.2.attn_out",
-    "draft",
-    "value cache of layer 2",
-    "committed rows whose slot a masked row of the round before wrote, layer 2",
-)
-def _(pipeline: Pipeline) -> None:
-    left = {}
-
-    def change(at, part, rows, slots):
-        if at.layer != 2 or part != "v":
-            return rows, slots
-        for row in range(at.committed):
-            rows[:, row] = left.pop(int(slots[0, row]), rows[:, row])
-        left.clear()
-        for row in range(at.committed, at.committed + 3 * bool(at.committed)):
-            left[int(slots[0, row])] = rows[:, row].copy()
-        return rows, slots
-
-    writing(pipeline, "drafter", change)
-
-
-@fault(
     "keys-in-eighths",
     "the keys of layer 7 are kept in fp8 (e4m3)",
     "target.layers.7.attn_out",
@@ -132,8 +91,8 @@ def _(pipeline: Pipeline) -> None:
 @fault(
     "last-value-not-written",
     "the value of the last verify row goes to the trash slot in layer 5",
-    "target.layers.5.attn_out",
-    "verify",
+    "kv.target.5.v",
+    "commit",
     "value cache of layer 5",
     "last row of verify passes, layer 5",
     "pass = verify and row = 4 and layer = 5",
@@ -145,27 +104,6 @@ def _(pipeline: Pipeline) -> None:
         return rows, slots
 
     writing(pipeline, "target", change)
-
-
-@fault(
-    "first-page-of-prompt-before",
-    "from the second prompt on the first 16 rows of layer 0 stay the first prompt's",
-    "drafter.layers.0.attn_out",
-    "prefill",
-    "first 16 rows of layer 0's caches",
-    "prefills from the second prompt on, layer 0",
-    "prompt > 1 and layer = 0",
-)
-def _(pipeline: Pipeline) -> None:
-    kept = {}
-
-    def change(at, part, rows, slots):
-        if at.layer == 0 and at.kind == "prefill":
-            first = kept.setdefault(part, rows[:, :16].copy())
-            rows[:, :16] = first
-        return rows, slots
-
-    writing(pipeline, "drafter", change)
 
 
 @fault(
@@ -187,41 +125,6 @@ def _(pipeline: Pipeline) -> None:
                 keys[:, first : first + 16] = at.array(rows[:, other : other + 16], keys)
 
     replaced(pipeline, pipeline.target, "rollback", change)
-
-
-@fault(
-    "late-values-in-eighths",
-    "the drafter's values at positions from 128 on are kept in fp8 (e5m2)",
-    "drafter.layers.0.attn_out",
-    "prefill",
-    "value caches of every layer",
-    "values at positions from 128 on; the rows that see one",
-    "position >= 128",
-)
-def _(pipeline: Pipeline) -> None:
-    def change(at, part, rows, slots):
-        if part == "v":
-            late = slots[..., None, None] >= 128
-            rows = np.where(late, rows.astype(float8_e5m2).astype(np.float32), rows)
-        return rows, slots
-
-    writing(pipeline, "drafter", change)
-
-
-@fault(
-    "groups-2-and-3-share-rows",
-    "layer 3's kv group 2 is overwritten by group 3",
-    "drafter.layers.3.attn_out",
-    "prefill",
-    "caches of kv group 2 of layer 3",
-)
-def _(pipeline: Pipeline) -> None:
-    def change(at, part, rows, slots):
-        if at.layer == 3:
-            rows[:, :, 2] = rows[:, :, 3]
-        return rows, slots
-
-    writing(pipeline, "drafter", change)
 
 
 @fault(
