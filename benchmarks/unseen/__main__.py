@@ -8,7 +8,7 @@ Plants every fault in turn, compares the device locally, and diagnoses it as `pa
 two chat prompts. A line of JSON a fault: its truth, written down before any diagnosis, and the first answer. A log that
 is there already is taken up: faults in it are not run again. `--check` compares only, the right device before and
 after them; of a fault that no local comparison fails it says what a chained one says. Whether an answer is right is
-judged by reading. Seconds are the processor's; the limit is the command's.
+judged by reading. Seconds, the limit among them, are the processor's.
 """
 
 from __future__ import annotations

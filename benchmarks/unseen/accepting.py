@@ -80,11 +80,11 @@ def _(pipeline: Pipeline) -> None:
 
 @fault(
     "budget-short-by-one",
-    "a round that the budget cuts emits one token less",
+    "a round that reaches the budget emits one token less",
     LENGTH,
     "commit",
     "budget of a round",
-    "rounds that the budget cuts",
+    "rounds that reach the budget with two tokens or more",
 )
 def _(pipeline: Pipeline) -> None:
     def change(at, clean, *given):

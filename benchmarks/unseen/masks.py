@@ -38,8 +38,8 @@ def _(pipeline: Pipeline) -> None:
     "target.layers.0.attn_out",
     "prefill",
     "mask of sliding-window layers",
-    "rows at multiples of 16, even layers",
-    "position % 16 = 0 and layer % 2 = 0",
+    "rows at multiples of 16 from 32 on, even layers",
+    "position % 16 = 0 and position >= 32 and layer % 2 = 0",
 )
 def _(pipeline: Pipeline) -> None:
     def change(at, clean, q, keys, values, seen, sinks):

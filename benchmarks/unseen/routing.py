@@ -13,17 +13,6 @@ from parity.device.pipeline import Pipeline
 fault = Part("target experts")
 
 
-def of_expert(number, change):
-    """The weight of one expert changed, those of the others as they are."""
-
-    def run(value):
-        value = value.copy()
-        value[number] = change(value[number])
-        return value
-
-    return run
-
-
 @fault(
     "router-bias-of-neighbour",
     "expert 2's router bias is that of expert 3 in layer 4",
@@ -32,11 +21,7 @@ def of_expert(number, change):
     "router bias of expert 2 of layer 4",
 )
 def _(pipeline: Pipeline) -> None:
-    edit(pipeline.target, "router_bias", of_expert(2, lambda value: np.float32(0)), [4])
-    weights = pipeline.target.layers[4]
-    bias = pipeline.engine.host(weights["router_bias"])
-    bias[2] = bias[3]
-    weights["router_bias"] = pipeline.engine.array(bias, weights["router_bias"].dtype)
+    edit(pipeline.target, "router_bias", lambda value: value[[0, 1, 3, 3, 4, 5]], [4])
 
 
 @fault(
