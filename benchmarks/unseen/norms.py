@@ -114,7 +114,7 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
-    "input-norm-columns-exchanged",
+    "input-norm-columns-doubled",
     "columns 31 and 32 of layer 7's input norm weight are twice what they are",
     "target.layers.7.attn_in",
     "prefill",
