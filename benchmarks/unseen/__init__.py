@@ -1,0 +1,72 @@
+"""Faults of the P-EAGLE pair that no catalogue of the device holds, to see what a diagnosis makes of a new one.
+
+`--device "benchmarks.unseen:device,fault=ID"`, from the repository's root, is the device with one of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.unseen import (
+    accepting,
+    attention,
+    draft_choice,
+    draft_head,
+    draft_layers,
+    draft_rows,
+    drafter_caches,
+    embedding,
+    experts,
+    feeding,
+    fuse,
+    head,
+    masks,
+    norms,
+    projections,
+    routing,
+    stream,
+    taps,
+    target_caches,
+)
+from benchmarks.unseen.planting import Unseen
+from parity import device as clean
+from parity.device.pipeline import Pipeline
+from parity.errors import UsageError
+
+PARTS = (
+    projections,
+    attention,
+    masks,
+    experts,
+    routing,
+    norms,
+    stream,
+    embedding,
+    head,
+    taps,
+    fuse,
+    draft_layers,
+    draft_rows,
+    draft_head,
+    draft_choice,
+    target_caches,
+    drafter_caches,
+    feeding,
+    accepting,
+)
+FAULTS: dict[str, Unseen] = {one.id: one for part in PARTS for one in part.fault.faults}
+
+
+def device(*arguments: Any, fault: str, **options: Any) -> Pipeline:
+    """Loads a pair of checkpoints with the fault of this id; takes what `parity.device.load` takes.
+
+    Raises:
+        UsageError: there is none of this id, or the device is not one sequence of the synchronous loop.
+    """
+    if fault not in FAULTS:
+        raise UsageError(f"{fault}: no such unseen fault; `python -m benchmarks.unseen --list` names {len(FAULTS)}")
+    loaded = clean.load(*arguments, **options)
+    if not isinstance(loaded, Pipeline) or loaded.drafter.family != "p-eagle":
+        raise UsageError(f"{fault}: it is planted in one P-EAGLE sequence of the synchronous loop.")
+    FAULTS[fault].plant(loaded)
+    return loaded

@@ -1,0 +1,31 @@
+"""The unseen faults say what they are: the truth of an answer is written down before there is one."""
+
+from __future__ import annotations
+
+import re
+
+from benchmarks.unseen import FAULTS, PARTS
+from parity.device.faults import CATALOGUE
+from parity.device.faults.conditions import Condition
+
+PASSES = {"prefill", "draft", "verify", "commit"}
+STAGE = re.compile(r"(target|drafter|verify|accept|kv)\.[a-z_0-9.]+")
+
+
+def test_every_fault_has_an_id_of_its_own():
+    declared = [fault.id for part in PARTS for fault in part.fault.faults]
+    assert len(declared) == len(FAULTS) >= 60
+    assert not set(declared) & set(CATALOGUE)
+
+
+def test_every_truth_is_filled_in():
+    for fault in FAULTS.values():
+        assert fault.what and fault.component and fault.part, fault.id
+        assert fault.passes in PASSES and STAGE.fullmatch(fault.stage), fault.id
+        assert fault.precision in ("bfloat16", "float32"), fault.id
+
+
+def test_every_condition_is_said_in_words_and_can_be_read():
+    for fault in FAULTS.values():
+        assert fault.words or not fault.condition, fault.id
+        assert not fault.condition or Condition.of(fault.condition).clauses, fault.id
