@@ -59,7 +59,8 @@ def diagnosed(golden, name: str, precision: str, limit: float) -> dict:
     else:
         answers = [(cause.hypothesis, cause.says) for cause in found.causes] if found else []
     rest = getattr(found, "unexplained", None)
-    return {"answers": answers, "unexplained": rest.stage if rest else "", "seconds": seconds}
+    parts = [(stage, str(part)) for stage, part in getattr(found, "components", ())]
+    return {"answers": answers, "components": parts, "unexplained": rest.stage if rest else "", "seconds": seconds}
 
 
 def tried(action, *arguments) -> dict:
@@ -102,7 +103,7 @@ def line(said: dict) -> str:
     if "chained" in said:
         told += f"\n    chained: {said['chained']['verdict']} {said['chained'].get('first', '')}"
     if "answers" in said:
-        told += f"\n    {said['seconds']} s {said['answers'][:3]} {said['unexplained']}"
+        told += f"\n    {said['seconds']} s {said['answers'][:3]} {said['components'][:3]} {said['unexplained']}"
     return told + (f"\n    {said['diagnosis_error']}" if "diagnosis_error" in said else "")
 
 
