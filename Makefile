@@ -4,6 +4,8 @@ VENV := .venv
 # The tiny pair's matrices are small: threads of BLAS and OpenMP only wait for each other.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
+# Where an environment forbids it, every command that a test starts would compile all of parity anew: a fifth of a second.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint site package catalogue fuzz browser vllm torture torture-slice mutants coverage lowest newest lock clean
 
@@ -49,7 +51,7 @@ package: $(VENV)/ready build/package/ready
 
 # Every planted fault and every hypothesis; the tests above take a sample of them.
 catalogue: $(VENV)/ready
-	PARITY_CATALOGUE=whole $(VENV)/bin/pytest -n 2 tests/faults tests/references tests/gates tests/diagnose tests/nightly tests/device tests/adapters tests/browser tests/calibrate tests/compare tests/cli tests/meta tests/stores tests/bench
+	PARITY_CATALOGUE=whole $(VENV)/bin/pytest -n 2 tests/faults tests/references tests/gates tests/diagnose tests/nightly tests/device tests/adapters tests/browser tests/calibrate tests/compare tests/cli tests/meta tests/stores tests/bench tests/corroborate tests/process tests/imports tests/reports tests/endpoint
 
 # Every reader of foreign bytes for two minutes each; what is found lies in build/fuzz, and belongs into tests/fuzz/found.
 FUZZ ?= manifest safetensors policy name_map matrix arrays results log arguments
