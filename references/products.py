@@ -32,7 +32,7 @@ class Product:
 
     Attributes:
         x: what enters, float64 [R, D], R rows in the stage's order.
-        weight: float64 [C, D].
+        weight: float32 [C, D]: a head's is large.
         parts: names of runs of columns of D: (name, first, behind the last).
         others: what would enter under small changes, as (what is changed, x [R, D]), made as they are asked for.
     """
@@ -91,7 +91,7 @@ def _linear(
     if module.bias is not None:
         weight = torch.cat((weight, module.bias.detach()[:, None]), dim=1)
         named.append(("the bias", width, width + 1))
-    return Product(whole(x), weight.double().numpy(), tuple(named), lambda: ((says, whole(x)) for says, x in others()))
+    return Product(whole(x), weight.numpy(), tuple(named), lambda: ((says, whole(x)) for says, x in others()))
 
 
 def _attention(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
@@ -167,7 +167,7 @@ def _experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) ->
             for says, variant in expert_variants.variants(gated, float(experts.alpha), float(experts.limit)):
                 yield says, whole(variant(gated).inner())
 
-        return Product(whole(gated.inner()), weight.numpy(), tuple(parts), others)
+        return Product(whole(gated.inner()), weight.float().numpy(), tuple(parts), others)
 
     return made
 

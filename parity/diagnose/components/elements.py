@@ -9,6 +9,9 @@ import numpy as np
 
 from parity.diagnose.components.wrong import DOWN_TO_NOISE, Component, WrongRows
 
+PAIRS = 1 << 24
+"""Pairs of columns that are compared: 128 MB of distances. A whole vocabulary against itself is more."""
+
 COARSE = 6
 """Steps of 2^-6 and wider: with what bfloat16 itself keeps of numbers near 1 they are no coincidence."""
 
@@ -55,9 +58,11 @@ def _constant(wrong: WrongRows) -> Component | None:
 
 def _other_columns(wrong: WrongRows) -> Component | None:
     """The golden's numbers of other columns of the same row."""
+    mine = np.flatnonzero(wrong.columns)
+    if len(mine) * len(wrong.columns) > PAIRS:
+        return None
     device, golden = wrong.device[:, wrong.columns] / wrong.noise, wrong.golden / wrong.noise
     apart = (device**2).sum(axis=0)[:, None] + (golden**2).sum(axis=0) - 2 * device.T @ golden
-    mine = np.flatnonzero(wrong.columns)
     apart[np.arange(len(mine)), mine] = np.inf
     taken = apart.argmin(axis=1)
     step, count = Counter((taken - mine).tolist()).most_common(1)[0]

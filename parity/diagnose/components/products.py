@@ -48,7 +48,7 @@ class StageProduct(Protocol):
 
 def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component | None]:
     """Every reading, the one with the fewest numbers of its own first."""
-    x, weight, parts = product.x[wrong.numbers], product.weight[wrong.columns], product.parts
+    x, weight, parts = product.x[wrong.numbers], product.weight[wrong.columns].astype(np.float64), product.parts
     held = [(name, x[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]
     yield _best(_scaled(wrong, name, part) for name, part in held)
     yield _left_out(wrong, x, weight, parts or [("", 0, x.shape[1])])
@@ -184,7 +184,7 @@ def _contributing(
     factor = 1 + float((fitted * own).sum()) / max(float((own**2).sum()), 1e-300)
     missing = np.linalg.norm(fitted + own) < 0.1 * np.linalg.norm(own)
     of = [name for name, first, last in parts if chosen[first:last].any()]
-    told = f"input columns {ranges_of(chosen, chosen.shape).removeprefix('columns ') or 'all'}"
+    told = f"input {ranges_of(chosen, chosen.shape) or 'columns here and there'}"
     told += f" ({', '.join(of[:3])})" if of else ""
     says = f"{wrong.where}{told} are missing" if missing else f"{wrong.where}the weight of {told}"
     return wrong.judged(says, part @ fitted, fitted.size) if np.isfinite(factor) else None

@@ -15,6 +15,9 @@ from parity.compare.units import FLOAT32, RED, relative_errors, wrong_rows
 DOWN_TO_NOISE = 1.5
 """A model whose rest is within this multiple of the noise leaves nothing: the bound that separates pass from warn."""
 
+RANGES = 4
+"""Columns in more runs than these are wrong here and there, by chance and not by their number."""
+
 FREEDOM = 0.34
 """A model with more numbers of its own than this share of what it explains would fit noise as well."""
 
@@ -85,7 +88,7 @@ class WrongRows:
         every = np.ones(golden.shape[1], bool)
         whole = cls(some, golden, device, noise, rows.golden.shape[1:], every, np.flatnonzero(bad))
         wrong = np.sqrt(np.mean((whole.error / noise) ** 2, axis=0)) > RED
-        return replace(whole, columns=wrong) if wrong.any() else whole
+        return replace(whole, columns=wrong) if wrong.any() and ranges_of(wrong, whole.tail) else whole
 
     @cached_property
     def error(self) -> np.ndarray:
@@ -112,7 +115,7 @@ class WrongRows:
 
 
 def ranges_of(columns: np.ndarray, tail: Sequence[int]) -> str:
-    """Some columns of a row of this shape in words; '' where it is nearly all of them."""
+    """Some columns of a row of this shape in words; '' where it is nearly all of them, or no words have them."""
     if columns.mean() > 0.95:
         return ""
     if len(tail) > 1:
@@ -124,15 +127,15 @@ def ranges_of(columns: np.ndarray, tail: Sequence[int]) -> str:
                 "" if inner.mean() > 0.95 else f"dimensions {_numbers(inner)} of {len(inner)}",
             ]
             return " of ".join(filter(None, reversed(said)))
-    return f"columns {_numbers(columns)} of {len(columns)}"
+    told = _numbers(columns)
+    return told and f"columns {told} of {len(columns)}"
 
 
 def _numbers(which: np.ndarray) -> str:
-    """Numbers as ranges, as a step, or the first of them."""
+    """Numbers as a few ranges, or as a step; '' where they are neither."""
     places = np.flatnonzero(which)
     runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-    if len(runs) <= 4:
+    if len(runs) <= RANGES:
         return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-    if len(set(np.diff(places))) == 1:
-        return f"{places[0]}, {places[1]}, ... {places[-1]}"
-    return f"{', '.join(map(str, places[:4]))} and {len(places) - 4} more"
+    steps = set(np.diff(places).tolist())
+    return f"{places[0]}, {places[1]}, ... {places[-1]}" if len(steps) == 1 else ""

@@ -1,0 +1,160 @@
+"""Each reading of a stage's wrong rows: found where it is true, with its place, and silent about noise and riddles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from parity.compare.rows import StageRows
+from parity.diagnose.components.elements import in_elements
+from parity.diagnose.components.products import in_products
+from parity.diagnose.components.rotations import in_rotations
+from parity.diagnose.components.wrong import WrongRows
+from parity.stages import declared
+
+ROWS, WIDTH, HEADS = 60, 96, 4
+NAMES = declared(2, 2)
+
+
+def bfloat16(x):
+    return np.asarray(x).astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def wrong(golden, device, stage="target.layers.1.attn_out"):
+    """The wrong rows of made-up ones; the device rounds to bfloat16, as the floor does by other bits."""
+    floor = bfloat16(golden * (1 + random(*golden.shape, seed=9) * 2e-3))
+    places = np.zeros(len(golden), np.int64), np.zeros(len(golden), np.int64), np.arange(len(golden))
+    return WrongRows.of(StageRows(NAMES[stage], golden, bfloat16(device), floor, *places), "bfloat16")
+
+
+def said(found):
+    """The first reading that leaves nothing."""
+    return next((str(one) for one in found if one is not None and one.whole), "")
+
+
+def in_columns(golden, columns, values):
+    changed = golden.copy()
+    changed[:, columns] = values
+    return changed
+
+
+GOLDEN = random(ROWS, WIDTH)
+BIAS = random(WIDTH, seed=1)
+
+ELEMENTS = [
+    (in_columns(GOLDEN, np.s_[64:96], 0.0), "columns 64-95 of 96: zeros"),
+    (in_columns(GOLDEN, np.s_[8:24], np.round(GOLDEN[:, 8:24])), "columns 8-23 of 96: rounded to multiples of 1"),
+    (GOLDEN * 1.05, "1.05 times as large"),
+    (GOLDEN * (1 + 0.3 * BIAS), "each column has its own factor"),
+    (GOLDEN * (1.5 + 0.3 * random(ROWS, 1, seed=2)), "each row has its own factor"),
+    (GOLDEN + BIAS, "the same numbers in every row: a bias"),
+    (in_columns(GOLDEN, np.s_[32:64], GOLDEN[:, :32]), "columns 32-63 of 96: the numbers of 32 columns before"),
+]
+
+
+@pytest.mark.parametrize(("device", "says"), ELEMENTS, ids=[says for _, says in ELEMENTS])
+def test_what_elements_hold_is_said_with_its_columns(device, says):
+    assert said(in_elements(wrong(GOLDEN, device))).startswith(says)
+
+
+@pytest.mark.parametrize("device", [GOLDEN + 0.5 * random(ROWS, WIDTH, seed=3), np.tanh(GOLDEN)], ids=["noise", "tanh"])
+def test_what_no_reading_fits_is_not_named(device):
+    assert said([*in_elements(wrong(GOLDEN, device)), *in_products(wrong(GOLDEN, device), PRODUCT)]) == ""
+
+
+def test_rows_within_noise_are_not_wrong():
+    assert wrong(GOLDEN, GOLDEN) is None
+    assert wrong(GOLDEN, np.where(np.arange(ROWS)[:, None] == 3, np.nan, GOLDEN)) is None
+
+
+def rotated(x, turn, start=0.0):
+    pairs = x[..., :16] + 1j * x[..., 16:]
+    pairs = pairs * np.exp(1j * (np.arange(len(x))[:, None] * turn + start))[:, None]
+    return np.concatenate([pairs.real, pairs.imag], axis=-1)
+
+
+def test_a_pair_that_turns_otherwise_is_said_and_by_how_much():
+    golden = random(ROWS, HEADS, 32)
+    turn = np.where(np.arange(16) == 5, 0.03, 0.0)
+    found = said(in_rotations(wrong(golden, rotated(golden, turn), "target.layers.1.q")))
+    assert found.startswith("dimensions 5, 21 of 32: rotation: pair 5 turned by +0.03 a position")
+
+
+def test_a_bias_before_the_rotation_is_told_from_any_other_error():
+    golden, frequencies = random(ROWS, HEADS, 32), np.linspace(0.9, 0.01, 16)
+    added = rotated(np.broadcast_to(random(HEADS, 32, seed=4), golden.shape), frequencies)
+    assert "before it is rotated: a bias" in said(in_rotations(wrong(golden, golden + added, "target.layers.1.k")))
+    assert said(in_rotations(wrong(golden, golden + random(*golden.shape, seed=5), "target.layers.1.k"))) == ""
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Four heads of 16 by one weight, and a bias."""
+
+    x: np.ndarray
+    weight: np.ndarray
+    parts: tuple = (*((f"head {one}", 16 * one, 16 * one + 16) for one in range(4)), ("the bias", 64, 65))
+
+    def others(self):
+        yield "the next row", np.roll(self.x, -1, axis=0)
+
+
+X = np.concatenate([random(ROWS, 64, seed=6), np.ones((ROWS, 1))], axis=1)
+W = random(WIDTH, 65, seed=7)
+PRODUCT = Toy(X, W)
+WHOLE = X @ W.T
+
+
+def without(first, last, factor=-1.0):
+    return WHOLE + factor * X[:, first:last] @ W[:, first:last].T
+
+
+def by_other_weight():
+    other = W.copy()
+    other[:, 20:30] = random(WIDTH, 10, seed=8)
+    return X @ other.T
+
+
+def entered_otherwise():
+    x = X.copy()
+    x[:, 16:32] = random(ROWS, 16, seed=8)
+    return x @ W.T
+
+
+def of_the_next_row(columns=np.s_[:]):
+    x = X.copy()
+    x[:, columns] = np.roll(X, -1, axis=0)[:, columns]
+    return x @ W.T
+
+
+PRODUCTS = {
+    "head 2 is missing": without(32, 48),
+    "head 1 counts twice": without(16, 32, 1.0),
+    "head 3 counts 0.9 times": without(48, 64, -0.1),
+    "the bias is missing": without(64, 65),
+    "inputs 8 to 12 of head 1 are left out": without(24, 29),
+    "the next row": of_the_next_row(),
+    "the next row (head 2)": of_the_next_row(np.s_[32:48]),
+    "the weight of input columns 20-29 of 65": by_other_weight(),
+    "head 1: its values, before they are multiplied": entered_otherwise(),
+}
+
+
+@pytest.mark.parametrize("says", PRODUCTS)
+def test_the_part_of_a_product_is_said(says):
+    assert said(in_products(wrong(WHOLE, PRODUCTS[says]), PRODUCT)).startswith(says)
+
+
+def test_few_rows_do_not_name_what_has_as_many_numbers():
+    found = [
+        *in_elements(wrong(GOLDEN[:2], GOLDEN[:2] + BIAS)),
+        *in_products(wrong(WHOLE[:2], by_other_weight()[:2]), PRODUCT),
+    ]
+    assert said(found) == ""

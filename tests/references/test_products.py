@@ -1,0 +1,64 @@
+"""What a stage is said to be a product of makes the stage's golden rows, and each variant is another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parity.compare.rows import stage_rows
+from parity.diagnose.counterfactual_runs import CounterfactualRuns
+from parity.golden.views import GoldenSlice
+from parity.producers import counterfactuals
+from parity.references import attention_variants
+
+STAGES = (
+    "target.layers.1.attn_out",
+    "target.layers.0.ffn_out",
+    "target.layers.1.v",
+    "target.layers.1.router_logits",
+    "drafter.layers.0.attn_out",
+    "drafter.layers.1.ffn_out",
+    "drafter.logits",
+)
+
+
+@pytest.fixture(scope="module")
+def prompt(shallow_golden):
+    case = shallow_golden.manifest.case
+    rounds = len(case.prompts[0].generated.acceptance_length)
+    followed = frozenset(shallow_golden.manifest.stages)
+    runs = CounterfactualRuns(counterfactuals(shallow_golden, 1)[0], "local", case.max_new_tokens, followed)
+    return GoldenSlice(shallow_golden, 0, rounds), runs
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_product_makes_the_rows_of_its_stage(stage, prompt):
+    golden, runs = prompt
+    made = runs.product(golden, stage)
+    rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="local").golden
+    assert np.allclose(made.x @ made.weight.T, rows.reshape(len(rows), -1), rtol=1e-4, atol=1e-4)
+    assert sum(last - first for _, first, last in made.parts) in (0, 1, made.x.shape[1])
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.endswith(("attn_out", "ffn_out"))])
+def test_variants_are_many_and_each_says_something_else(stage, prompt):
+    golden, runs = prompt
+    made = runs.product(golden, stage)
+    others = list(made.others())
+    assert len(others) > 10 and len({says for says, _ in others}) == len(others)
+    same = [says for says, other in others if np.array_equal(other, made.x)]
+    assert all(other.shape == made.x.shape for _, other in others) and len(same) < len(others) / 3, same
+
+
+def test_what_is_no_product_has_none(prompt):
+    golden, runs = prompt
+    assert runs.product(golden, "target.embed") is None and runs.product(golden, "target.layers.0.attn_in") is None
+
+
+def test_attention_of_a_pass_without_change_is_what_enters_the_output_projection(prompt, monkeypatch):
+    golden, runs = prompt
+    monkeypatch.setattr(attention_variants, "variants", lambda groups, sinks: [("nothing", lambda one: replace(one))])
+    made = runs.product(golden, "target.layers.0.attn_out")
+    assert np.allclose(dict(made.others())["nothing"], made.x, atol=1e-5)
