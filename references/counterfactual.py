@@ -82,7 +82,7 @@ class Counterfactuals:
             with watched(self.loop, stage) as made:
                 self.run((), ids, budget, recorder, rounds)
                 return made()
-        except (LookupError, AttributeError, NotApplicable):
+        except (LookupError, NotApplicable):
             return None
 
 

@@ -11,7 +11,7 @@ from parity.compare.rows import stage_rows
 from parity.diagnose.counterfactual_runs import CounterfactualRuns
 from parity.golden.views import GoldenSlice
 from parity.producers import counterfactuals
-from parity.references import attention_variants
+from parity.references.products import attention
 
 STAGES = (
     "target.layers.1.attn_out",
@@ -22,6 +22,8 @@ STAGES = (
     "drafter.layers.1.ffn_out",
     "drafter.logits",
 )
+
+LAYERS = ("target.layers.0.out", "drafter.layers.0.out", "drafter.layers.1.out")
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,17 @@ def test_variants_are_many_and_each_says_something_else(stage, prompt):
     assert all(other.shape == made.x.shape for _, other in others) and len(same) < len(others) / 3, same
 
 
+@pytest.mark.parametrize("stage", LAYERS)
+def test_a_layer_computed_again_without_a_change_is_what_the_golden_has(stage, prompt):
+    golden, runs = prompt
+    made = runs.product(golden, stage)
+    rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="local").golden
+    assert made.weight is None and np.allclose(made.x, rows, rtol=1e-4, atol=1e-4)
+    changed = dict(made.others())
+    assert {"no attention", "head 0 is missing", "gate and up exchanged"} <= set(changed)
+    assert sum(np.allclose(other, made.x, atol=1e-6) for other in changed.values()) < len(changed) / 3
+
+
 def test_what_is_no_product_has_none(prompt):
     golden, runs = prompt
     assert runs.product(golden, "target.embed") is None and runs.product(golden, "target.layers.0.attn_in") is None
@@ -59,6 +72,6 @@ def test_what_is_no_product_has_none(prompt):
 
 def test_attention_of_a_pass_without_change_is_what_enters_the_output_projection(prompt, monkeypatch):
     golden, runs = prompt
-    monkeypatch.setattr(attention_variants, "variants", lambda groups, sinks: [("nothing", lambda one: replace(one))])
+    monkeypatch.setattr(attention, "variants", lambda groups, sinks: [("nothing", lambda one: replace(one))])
     made = runs.product(golden, "target.layers.0.attn_out")
     assert np.allclose(dict(made.others())["nothing"], made.x, atol=1e-5)

@@ -31,8 +31,8 @@ class StageProduct(Protocol):
         ...
 
     @property
-    def weight(self) -> np.ndarray:
-        """By what it is multiplied."""
+    def weight(self) -> np.ndarray | None:
+        """By what it is multiplied; None where the rows are no product, and `x` and `others` are they."""
         ...
 
     @property
@@ -48,7 +48,14 @@ class StageProduct(Protocol):
 
 def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component | None]:
     """Every reading, the one with the fewest numbers of its own first."""
-    x, weight, parts = product.x[wrong.numbers], product.weight[wrong.columns].astype(np.float64), product.parts
+    x, parts = product.x[wrong.numbers], product.parts
+    if product.weight is None:
+        yield _best(
+            wrong.judged(f"{wrong.where}{says}", (other[wrong.numbers] - x)[:, wrong.columns], 0)
+            for says, other in product.others()
+        )
+        return
+    weight = product.weight[wrong.columns].astype(np.float64)
     held = [(name, x[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]
     yield _best(_scaled(wrong, name, part) for name, part in held)
     yield _left_out(wrong, x, weight, parts or [("", 0, x.shape[1])])

@@ -6,6 +6,7 @@ Inner activations of rows [R, H]: of each expert [R, E, I], or of one MLP as one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from parity.references.hypotheses.routing import running
+from parity.references.products.product import Made, Product, entered, linear
 
 TILE = 32
 """Inputs behind the last whole tiles are what a loop over tiles forgets; MXFP4 blocks are as wide."""
@@ -119,3 +123,63 @@ def _cut(weight: Tensor, first: int) -> Tensor:
     cut = weight.clone()
     cut[..., first:] = 0
     return cut
+
+
+def mlp(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
+    """A gated MLP's inner activation by its down projection."""
+    held = layer.mlp
+    rows, seen = entered(held, stack), entered(held.down_proj, stack)
+
+    def made() -> Product:
+        gate, up = (side.weight.detach().double()[None] for side in (held.gate_proj, held.up_proj))
+        gated = Gated(torch.cat(rows).double(), gate, up, None, None, swiglu)
+
+        def others() -> Iterator[tuple[str, Tensor]]:
+            for says, variant in variants(gated):
+                yield says, variant(gated).inner()[:, 0]
+
+        return linear(held.down_proj, torch.cat(seen), (), others)
+
+    return made
+
+
+def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
+    """Each expert's inner activation times its share of the row, and the share alone, which meets its bias."""
+    held, rows, shares = layer.mlp.experts, [], []
+
+    def run(module: Any, inner: Callable[..., Tensor], hidden: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+        flat = hidden.detach().reshape(-1, hidden.shape[-1]).double()
+        rows.append(flat)
+        shares.append(flat.new_zeros(len(flat), module.num_experts).scatter(1, ids, weights.detach().double()))
+        return inner(hidden, ids, weights)
+
+    stack.enter_context(running(loop, number, run))
+
+    def made() -> Product:
+        count, down = held.num_experts, held.down_proj.detach().double()
+        width, share = down.shape[1], torch.cat(shares)
+        weight = torch.cat((down.flatten(0, 1).T, held.down_proj_bias.detach().double().T), dim=1)
+        parts = [(f"the down weight of expert {one}", one * width, (one + 1) * width) for one in range(count)]
+        parts += [
+            (f"the down bias of expert {one}", count * width + one, count * width + one + 1) for one in range(count)
+        ]
+        gated = gated_experts(held, torch.cat(rows))
+
+        def whole(inner: Tensor) -> Any:
+            return torch.cat(((inner * share[..., None]).flatten(1), share), dim=1).numpy()
+
+        def others() -> Iterator[tuple[str, Any]]:
+            for says, variant in variants(gated, float(held.alpha), float(held.limit)):
+                yield says, whole(variant(gated).inner())
+
+        return Product(whole(gated.inner()), weight.float().numpy(), tuple(parts), others)
+
+    return made
+
+
+def gated_experts(experts: Any, x: Tensor) -> Gated:
+    """gpt-oss's experts: gate and up take turns on the last axis of [E, H, 2 I]."""
+    both = experts.gate_up_proj.detach().double().transpose(1, 2)
+    bias = experts.gate_up_proj_bias.detach().double()
+    act = clamped_swiglu(float(experts.alpha), float(experts.limit))
+    return Gated(x, both[:, 0::2], both[:, 1::2], bias[:, 0::2], bias[:, 1::2], act)

@@ -7,12 +7,17 @@ which keys are seen [S, T] and the sinks [N], in float64, to what is mixed [S, N
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from parity.references.hypotheses.masks import Attend, attending, seen_keys
+from parity.references.hypotheses.mutating import layers_of
+from parity.references.products.product import Made, Product, entered, linear
 
 FLOATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 NEAR = (1, 2, 3, 4)
@@ -180,3 +185,35 @@ def _sink(change: Callable[[Tensor], Tensor], scaled: bool = False) -> Variant:
         return replace(one, sinks=change(sinks) * (one.q.shape[-1] ** -0.5 if scaled else 1.0))
 
     return changed
+
+
+def passes(loop: Any, side: str, number: int, stack: ExitStack) -> list[Pass]:
+    """The operands of a layer's attention from now on, pass by pass."""
+    held: list[Pass] = []
+    attention = layers_of(loop, side, number)[0][1].self_attn
+    sinks = attention.sinks.detach().double() if side == "target" else None
+
+    def change(attend: Attend, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        first, second, third = (x[0].detach().double() for x in (q, k, v))
+        held.append(Pass(first, second, third, seen_keys(mask)[0, 0][..., : k.shape[2]].expand(q.shape[2], -1), sinks))
+        return attend(q, k, v, mask)
+
+    stack.enter_context(attending(loop, number, change, side))
+    return held
+
+
+def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
+    """Heads by the output projection."""
+    held, seen = passes(loop, side, number, stack), entered(layer.self_attn.o_proj, stack)
+
+    def made() -> Product:
+        size, count, groups = held[0].q.shape[2], len(held[0].q), len(held[0].k)
+        parts = [(f"head {head}", head * size, (head + 1) * size) for head in range(count)]
+
+        def others() -> Iterator[tuple[str, Tensor]]:
+            for says, variant in variants(groups, held[0].sinks is not None):
+                yield says, torch.cat([variant(one).mixed().flatten(1) for one in held])
+
+        return linear(layer.self_attn.o_proj, torch.cat(seen), parts, others)
+
+    return made
