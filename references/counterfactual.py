@@ -69,10 +69,10 @@ class Counterfactuals:
                 names = " and ".join(hypothesis.id for hypothesis, _ in assumed)
                 raise NotApplicable(f"{names}: no run comes of it ({error!r:.200})") from error
 
-    def product(
+    def products(
         self, stage: str, ids: Sequence[int], budget: int, recorder: Recorder, rounds: int | None = None
-    ) -> Product | None:
-        """What a stage's rows are a product of, in a run without any hypothesis; None where they are none.
+    ) -> Sequence[Product]:
+        """What a stage's rows are a product of, in a run without any hypothesis; nothing where they are none.
 
         Args:
             stage: its full name.
@@ -83,7 +83,7 @@ class Counterfactuals:
                 self.run((), ids, budget, recorder, rounds)
                 return made()
         except (LookupError, NotApplicable):
-            return None
+            return ()
 
 
 def _over_what_is_there(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:

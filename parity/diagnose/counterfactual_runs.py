@@ -29,10 +29,10 @@ class CounterfactualReference(Protocol):
         """So many rounds of a prompt; raises an error with `skip = True` where a hypothesis cannot apply."""
         ...
 
-    def product(
+    def products(
         self, stage: str, ids: Sequence[int], budget: int, recorder: Tap, rounds: int | None
-    ) -> StageProduct | None:
-        """What a stage's rows are a product of in the same rounds; None where they are none."""
+    ) -> Sequence[StageProduct]:
+        """What a stage's rows are a product of in the same rounds; nothing where they are none."""
         ...
 
 
@@ -116,8 +116,8 @@ class CounterfactualRuns:
         ids = golden.manifest.case.prompts[0].ids
         return self.references[precision].run(assumed, ids, self.budget, recorder, rounds=rounds)
 
-    def product(self, golden: TrustedGolden, stage: str) -> StageProduct | None:
-        """What a stage's rows are a product of, over a golden of one prompt; None where they are none.
+    def products(self, golden: TrustedGolden, stage: str) -> Sequence[StageProduct]:
+        """What a stage's rows are a product of, over a golden of one prompt; nothing where they are none.
 
         Raises:
             TimeIsUp: the limit is reached.
@@ -133,7 +133,7 @@ class CounterfactualRuns:
         if "float32" not in self.references:
             self.references["float32"] = self.make("float32")
         ids = golden.manifest.case.prompts[0].ids
-        return self.references["float32"].product(stage, ids, self.budget, recorder, rounds)
+        return self.references["float32"].products(stage, ids, self.budget, recorder, rounds)
 
     def emitted(self, golden: TrustedGolden, assumed: Sequence[Assumption]) -> Generation:
         """What the prompt of a golden of one prompt emits freely under assumptions.

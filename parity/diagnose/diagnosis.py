@@ -170,8 +170,8 @@ class _CauseSearch:
         if self.known or first.stage in self.parts:
             return
         golden, run = self.trials.cut(self.rounds)
-        product = partial(self.trials.counterfactuals.product, golden, first.stage)
-        for part in components(golden, run, first.stage, product):
+        products = partial(self.trials.counterfactuals.products, golden, first.stage)
+        for part in components(golden, run, first.stage, products):
             self.parts[first.stage] = part
 
     def _failing(self) -> list[Residual]:

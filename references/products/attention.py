@@ -206,7 +206,7 @@ def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Ma
     """Heads by the output projection."""
     held, seen = passes(loop, side, number, stack), entered(layer.self_attn.o_proj, stack)
 
-    def made() -> Product:
+    def made() -> list[Product]:
         size, count, groups = held[0].q.shape[2], len(held[0].q), len(held[0].k)
         parts = [(f"head {head}", head * size, (head + 1) * size) for head in range(count)]
 

@@ -130,7 +130,7 @@ def mlp(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made
     held = layer.mlp
     rows, seen = entered(held, stack), entered(held.down_proj, stack)
 
-    def made() -> Product:
+    def made() -> list[Product]:
         gate, up = (side.weight.detach().double()[None] for side in (held.gate_proj, held.up_proj))
         gated = Gated(torch.cat(rows).double(), gate, up, None, None, swiglu)
 
@@ -155,7 +155,7 @@ def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
 
     stack.enter_context(running(loop, number, run))
 
-    def made() -> Product:
+    def made() -> list[Product]:
         count, down = held.num_experts, held.down_proj.detach().double()
         width, share = down.shape[1], torch.cat(shares)
         weight = torch.cat((down.flatten(0, 1).T, held.down_proj_bias.detach().double().T), dim=1)
@@ -172,7 +172,7 @@ def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
             for says, variant in variants(gated, float(held.alpha), float(held.limit)):
                 yield says, whole(variant(gated).inner())
 
-        return Product(whole(gated.inner()), weight.float().numpy(), tuple(parts), others)
+        return [Product(whole(gated.inner()), weight.float().numpy(), tuple(parts), others)]
 
     return made
 

@@ -6,11 +6,14 @@ out, another MLP. Experts are chosen anew behind a changed attention, as they ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -19,44 +22,63 @@ from parity.references.gpt_oss import rms_norm
 from parity.references.products import attention, gated
 from parity.references.products.product import Made, Product, entered
 
+STEPS, SETTLED, FINE = 12, 1e-9, 1e-7
+"""Newton steps, what may be missing of a row in the end, and how far a difference reaches, relative to a row."""
+
 Second = Callable[[Tensor], Tensor]
 """The second half of a layer, from the stream behind attention [R, H]."""
 
 
 def whole_layer(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
-    """What leaves a layer: no product, and what it would be under each change."""
-    held, mixed = attention.passes(loop, side, number, stack), entered(layer.self_attn.o_proj, stack)
+    """What leaves a layer, in three ways: its MLP's product, its rows under other attention, and attention's product.
+
+    The last is met by what attention must have given for the layer to end where it did: see `Product.back`.
+    """
+    attended = attention.heads(loop, side, number, layer, stack)
+    fed = (gated.experts if side == "target" else gated.mlp)(loop, side, number, layer, stack)
     streams = entered(layer, stack) if side == "target" else _before_mlp(layer, stack)
 
-    def made() -> Product:
-        stream, projection = torch.cat(streams).double(), layer.self_attn.o_proj
-        weight = projection.weight.detach().double()
-        bias = None if projection.bias is None else projection.bias.detach().double()
-        before = torch.cat(mixed).double()
-        second, changes = (_experts if side == "target" else _mlp)(layer)
-
-        def behind(heads: Tensor) -> Tensor:
-            return stream + F.linear(heads, weight, bias)
+    def made() -> list[Product]:
+        stream, behind = torch.cat(streams).double(), attended()[0]
+        weight = np.asarray(behind.weight, np.float64).T
+        second = (_experts if side == "target" else _mlp)(layer)
+        out = torch.from_numpy(behind.x @ weight)
 
         def others() -> Iterator[tuple[str, Any]]:
-            for says, variant in attention.variants(len(held[0].k), held[0].sinks is not None):
-                heads = torch.cat([variant(one).mixed().flatten(1) for one in held])
-                yield says, second(behind(heads)).numpy()
-            size = held[0].q.shape[2]
-            for head in range(len(held[0].q)):
-                heads = before.clone()
-                heads[:, head * size : (head + 1) * size] = 0
-                yield f"head {head} is missing", second(behind(heads)).numpy()
-            yield "no bias of the output projection", second(behind(before) - (0 if bias is None else bias)).numpy()
+            for says, x in behind.others():
+                yield says, second(stream + torch.from_numpy(x @ weight)).numpy()
             yield "no attention", second(stream).numpy()
-            yield "no residual round attention", second(behind(before) - stream).numpy()
-            yield "no residual round the MLP", (second(behind(before)) - behind(before)).numpy()
-            for says, changed in changes():
-                yield says, changed(behind(before)).numpy()
+            yield "no residual round attention", second(out).numpy()
+            yield "no residual round the MLP", (second(stream + out) - stream - out).numpy()
+            yield "no MLP", (stream + out).numpy()
 
-        return Product(second(behind(before)).numpy(), None, (), others)
+        again = Product(second(stream + out).numpy(), None, (), others)
+        return [*fed(), again, replace(behind, back=partial(_led_back, second, stream, stream + out))]
 
     return made
+
+
+def _led_back(second: Second, stream: Tensor, begun: Tensor, rows: Any, numbers: Any) -> Any:
+    """What attention must have given, [r, H], for some rows of the layer to end as they do; NaN where it is not found.
+
+    Newton's method from where the golden was, with differences for derivatives: H rows of the MLP for each row.
+
+    Args:
+        rows: what leaves the layer, [r, H].
+        numbers: of the rows, [r].
+    """
+    found = torch.from_numpy(rows).new_full(rows.shape, math.nan)
+    for place, number in enumerate(numbers):
+        out, x = torch.from_numpy(rows[place]), begun[number].clone()
+        for _ in range(STEPS):
+            missing = out - second(x[None])[0]
+            if missing.norm() <= SETTLED * out.norm():
+                found[place] = x - stream[number]
+                break
+            step = FINE * x.norm()
+            moved = second(x + step * torch.eye(len(x), dtype=x.dtype))
+            x = x + torch.linalg.lstsq(((moved - second(x[None])) / step).T, missing[:, None]).solution[:, 0]
+    return found.numpy()
 
 
 def _before_mlp(layer: Any, stack: ExitStack) -> list[Tensor]:
@@ -71,50 +93,29 @@ def _before_mlp(layer: Any, stack: ExitStack) -> list[Tensor]:
     return seen
 
 
-def _mlp(layer: Any) -> tuple[Second, Callable[[], Iterator[tuple[str, Second]]]]:
+def _mlp(layer: Any) -> Second:
     norm, held = layer.post_attention_layernorm, layer.mlp
-    gate, up = (side.weight.detach().double()[None] for side in (held.gate_proj, held.up_proj))
-    down = held.down_proj.weight.detach().double()
+    gate, up, down = (side.weight.detach().double() for side in (held.gate_proj, held.up_proj, held.down_proj))
 
-    def half(x: Tensor, change: gated.Variant = lambda one: one) -> Tensor:
-        one = gated.Gated(rms_norm(x, norm.weight.detach().double(), norm.eps), gate, up, None, None, gated.swiglu)
-        out: Tensor = x + change(one).inner()[:, 0] @ down.T
+    def half(x: Tensor) -> Tensor:
+        normed = rms_norm(x, norm.weight.detach().double(), norm.eps)
+        out: Tensor = x + gated.swiglu(normed @ gate.T, normed @ up.T) @ down.T
         return out
 
-    def changes() -> Iterator[tuple[str, Second]]:
-        empty = gated.Gated(gate.new_zeros(1, gate.shape[2]), gate, up, None, None, gated.swiglu)
-        for says, variant in gated.variants(empty):
-            yield says, partial(half, change=variant)
-        yield "no MLP", lambda x: x
-
-    return half, changes
+    return half
 
 
-def _experts(layer: Any) -> tuple[Second, Callable[[], Iterator[tuple[str, Second]]]]:
+def _experts(layer: Any) -> Second:
     norm, router, held = layer.post_attention_layernorm, layer.mlp.router, layer.mlp.experts
     weight, bias = router.weight.detach().double(), router.bias.detach().double()
     down, down_bias = held.down_proj.detach().double(), held.down_proj_bias.detach().double()
-    whole = torch.arange(held.num_experts) >= 0
 
-    def half(
-        x: Tensor, change: gated.Variant = lambda one: one, kept: Tensor = whole, biases: Tensor = whole
-    ) -> Tensor:
+    def half(x: Tensor) -> Tensor:
         normed = rms_norm(x, norm.weight.detach().double(), norm.variance_epsilon)
-        scores = F.linear(normed, weight, bias)
-        best = scores.topk(router.top_k, dim=-1)
-        shares = torch.zeros_like(scores).scatter(1, best.indices, best.values.softmax(-1)) * kept
-        inner = change(gated.gated_experts(held, normed)).inner() * shares[..., None]
-        out: Tensor = x + torch.einsum("rei,eih->rh", inner, down) + (shares * biases) @ down_bias
+        best = F.linear(normed, weight, bias).topk(router.top_k, dim=-1)
+        shares = normed.new_zeros(len(normed), len(weight)).scatter(1, best.indices, best.values.softmax(-1))
+        inner = gated.gated_experts(held, normed).inner() * shares[..., None]
+        out: Tensor = x + torch.einsum("rei,eih->rh", inner, down) + shares @ down_bias
         return out
 
-    def changes() -> Iterator[tuple[str, Second]]:
-        empty = gated.gated_experts(held, down_bias.new_zeros(1, weight.shape[1]))
-        for says, variant in gated.variants(empty, float(held.alpha), float(held.limit)):
-            yield says, partial(half, change=variant)
-        for expert in range(held.num_experts):
-            others = torch.arange(held.num_experts) != expert
-            yield f"expert {expert} is missing", partial(half, kept=others)
-            yield f"the down bias of expert {expert} is missing", partial(half, biases=others)
-        yield "no experts", lambda x: x
-
-    return half, changes
+    return half

@@ -16,8 +16,8 @@ Parts = Sequence[tuple[str, int, int]]
 """Names of runs of columns: (name, first, behind the last)."""
 
 
-Made = Callable[[], "Product"]
-"""Makes the product once the run ended."""
+Made = Callable[[], "list[Product]"]
+"""Makes the products once the run ended."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,15 @@ class Product:
         weight: float32 [C, D]: a head's is large. None where the stage is no product, and `others` are its rows.
         parts: names of runs of columns of D: (name, first, behind the last).
         others: what would enter under small changes, as (what is changed, x [R, D]), made as they are asked for.
+        back: from the stage's rows [r, C] and their numbers [r] to the rows of the product [r, C], where something lies
+            between them; NaN where that is not found. None where they are the same.
     """
 
     x: Any
     weight: Any | None
     parts: Parts
     others: Callable[[], Iterator[tuple[str, Any]]] = lambda: iter(())
+    back: Callable[[Any, Any], Any] | None = None
 
 
 def entered(module: Any, stack: ExitStack) -> list[Tensor]:
@@ -46,7 +49,7 @@ def entered(module: Any, stack: ExitStack) -> list[Tensor]:
 
 def linear(
     module: Any, x: Tensor, parts: Parts = (), others: Callable[[], Iterator[tuple[str, Tensor]]] = lambda: iter(())
-) -> Product:
+) -> list[Product]:
     weight, width, named = module.weight.detach(), x.shape[1], list(parts)
 
     def whole(x: Tensor) -> Any:
@@ -56,4 +59,4 @@ def linear(
     if module.bias is not None:
         weight = torch.cat((weight, module.bias.detach()[:, None]), dim=1)
         named.append(("the bias", width, width + 1))
-    return Product(whole(x), weight.numpy(), tuple(named), lambda: ((says, whole(x)) for says, x in others()))
+    return [Product(whole(x), weight.numpy(), tuple(named), lambda: ((says, whole(x)) for says, x in others()))]

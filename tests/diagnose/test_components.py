@@ -100,6 +100,7 @@ class Toy:
 
     x: np.ndarray
     weight: np.ndarray
+    back: None = None
     parts: tuple = (*((f"head {one}", 16 * one, 16 * one + 16) for one in range(4)), ("the bias", 64, 65))
 
     def others(self):

@@ -38,7 +38,7 @@ def prompt(shallow_golden):
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_product_makes_the_rows_of_its_stage(stage, prompt):
     golden, runs = prompt
-    made = runs.product(golden, stage)
+    (made,) = runs.products(golden, stage)
     rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="local").golden
     assert np.allclose(made.x @ made.weight.T, rows.reshape(len(rows), -1), rtol=1e-4, atol=1e-4)
     assert sum(last - first for _, first, last in made.parts) in (0, 1, made.x.shape[1])
@@ -47,7 +47,7 @@ def test_a_product_makes_the_rows_of_its_stage(stage, prompt):
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.endswith(("attn_out", "ffn_out"))])
 def test_variants_are_many_and_each_says_something_else(stage, prompt):
     golden, runs = prompt
-    made = runs.product(golden, stage)
+    (made,) = runs.products(golden, stage)
     others = list(made.others())
     assert len(others) > 10 and len({says for says, _ in others}) == len(others)
     same = [says for says, other in others if np.array_equal(other, made.x)]
@@ -57,21 +57,23 @@ def test_variants_are_many_and_each_says_something_else(stage, prompt):
 @pytest.mark.parametrize("stage", LAYERS)
 def test_a_layer_computed_again_without_a_change_is_what_the_golden_has(stage, prompt):
     golden, runs = prompt
-    made = runs.product(golden, stage)
+    fed, made, behind = runs.products(golden, stage)
     rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="local").golden
-    assert made.weight is None and np.allclose(made.x, rows, rtol=1e-4, atol=1e-4)
+    numbers = np.arange(len(rows))
+    assert np.allclose(behind.back(rows.astype(np.float64), numbers), behind.x @ behind.weight.T, atol=1e-3)
+    assert fed.weight is not None and made.weight is None and np.allclose(made.x, rows, rtol=1e-4, atol=1e-4)
     changed = dict(made.others())
-    assert {"no attention", "head 0 is missing", "gate and up exchanged"} <= set(changed)
+    assert {"no attention", "no MLP", "a row does not see its own key"} <= set(changed)
     assert sum(np.allclose(other, made.x, atol=1e-6) for other in changed.values()) < len(changed) / 3
 
 
 def test_what_is_no_product_has_none(prompt):
     golden, runs = prompt
-    assert runs.product(golden, "target.embed") is None and runs.product(golden, "target.layers.0.attn_in") is None
+    assert not runs.products(golden, "target.embed") and not runs.products(golden, "target.layers.0.attn_in")
 
 
 def test_attention_of_a_pass_without_change_is_what_enters_the_output_projection(prompt, monkeypatch):
     golden, runs = prompt
     monkeypatch.setattr(attention, "variants", lambda groups, sinks: [("nothing", lambda one: replace(one))])
-    made = runs.product(golden, "target.layers.0.attn_out")
+    (made,) = runs.products(golden, "target.layers.0.attn_out")
     assert np.allclose(dict(made.others())["nothing"], made.x, atol=1e-5)

@@ -7,7 +7,7 @@ what other stages hold (other_stages.py). A reading is named where it leaves not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from parity.compare.relations import Facts, relation
 from parity.compare.rows import stage_rows
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.other_stages import in_other_stages
-from parity.diagnose.components.products import StageProduct, in_products
+from parity.diagnose.components.products import StageProduct, in_products, led_back
 from parity.diagnose.components.rotations import in_rotations
 from parity.diagnose.components.wrong import Component, WrongRows
 from parity.golden.views import DumpView, TrustedGolden
@@ -29,13 +29,13 @@ device may do the same wrong thing otherwise at an edge."""
 
 
 def components(
-    golden: TrustedGolden, run: DumpView, stage: str, product: Callable[[], StageProduct | None] = lambda: None
+    golden: TrustedGolden, run: DumpView, stage: str, products: Callable[[], Sequence[StageProduct]] = tuple
 ) -> tuple[Component, ...]:
     """What explains the error of a stage's wrong rows: the first that leaves nothing, else the nearest, else nothing.
 
     Args:
-        golden, run: of one prompt where there is a product.
-        product: makes what the stage's rows are a product of; asked for where the tensors alone do not tell.
+        golden, run: of one prompt where there are products.
+        products: makes what the stage's rows are a product of; asked for where the tensors alone do not tell.
     """
     named = golden.declared.get(stage)
     if named is None or named.stage.exact or golden.keeps or run.keeps:
@@ -47,7 +47,7 @@ def components(
     bad = np.isin(np.arange(len(rows.golden)), wrong.numbers)
     where = "" if bad.all() else relation(bad, np.ones(len(bad), bool), Facts.of(golden, rows))
     found: list[Component] = []
-    for one in _readings(wrong, golden, run.manifest.case.mode, product, len(rows.golden)):
+    for one in _readings(wrong, golden, run.manifest.case.mode, products, len(rows.golden)):
         if one is not None and one.whole:
             return (replace(one, where=where),)
         found += [replace(one, where=where)] if one is not None and one.explained >= NEAR and one.rest <= CLOSE else []
@@ -55,12 +55,15 @@ def components(
 
 
 def _readings(
-    wrong: WrongRows, golden: TrustedGolden, mode: str, product: Callable[[], StageProduct | None], count: int
+    wrong: WrongRows, golden: TrustedGolden, mode: str, products: Callable[[], Sequence[StageProduct]], count: int
 ) -> Iterator[Component | None]:
     """All of them, those that ask for least first."""
     yield from in_elements(wrong)
     yield from in_rotations(wrong)
     yield in_other_stages(wrong, golden, mode)
-    made = product() if mode == "local" else None
-    if made is not None and len(made.x) == count:
-        yield from in_products(wrong, made)
+    for product in products() if mode == "local" else ():
+        behind = led_back(wrong, product) if len(product.x) == count else None
+        if behind is not None and behind is not wrong:
+            yield from (one and replace(one, says=f"attention: {one.says}") for one in in_elements(behind))
+        if behind is not None:
+            yield from in_products(behind, product)

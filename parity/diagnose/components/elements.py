@@ -77,7 +77,8 @@ def _other_columns(wrong: WrongRows) -> Component | None:
 def _grid(wrong: WrongRows) -> Component | None:
     """Multiples of a power of two that the golden's own rounding does not stop at."""
     device, golden = wrong.device[:, wrong.columns], wrong.golden[:, wrong.columns]
-    floor = np.asarray(wrong.rows.noise_floor).reshape(len(device), -1)[:, wrong.columns].astype(np.float64)
+    floor = np.asarray(wrong.rows.noise_floor).reshape(len(device), -1).astype(np.float64)
+    floor = floor[:, wrong.columns] if floor.shape == wrong.golden.shape else golden
     for power in range(-2, COARSE + 1):
         step = 2.0**-power
         if (device == np.round(device / step) * step).all():

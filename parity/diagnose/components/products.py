@@ -18,6 +18,9 @@ FULL = 0.02
 WIDE = 1 << 12
 """Input columns of a part over which all runs are tried: a table of 128 MB."""
 
+LED, FOUND = 48, 0.9
+"""Wrong rows that are led back to a product, evenly chosen, and the share of them that has to arrive."""
+
 INSIDE = 0.7
 """Directions of a row that one part may span: beyond it nearly any error lies within."""
 
@@ -45,6 +48,11 @@ class StageProduct(Protocol):
         """What would enter under small changes: (what is changed, x)."""
         ...
 
+    @property
+    def back(self) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
+        """From the stage's rows and their numbers to the rows of the product, where something lies between them."""
+        ...
+
 
 def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component | None]:
     """Every reading, the one with the fewest numbers of its own first."""
@@ -65,6 +73,26 @@ def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component |
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
     yield _contraction(wrong, x, weight, parts)
     yield _best(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
+
+
+def led_back(wrong: WrongRows, product: StageProduct) -> WrongRows | None:
+    """The rows of the product that the stage's wrong rows come of; None where most of them are not found."""
+    if product.back is None or product.weight is None:
+        return wrong
+    some = np.unique(np.linspace(0, len(wrong.numbers) - 1, LED).astype(int))
+    numbers, noise = (
+        wrong.numbers[some],
+        wrong.noise[some] * np.random.default_rng(0).choice((-1, 1), wrong.golden.shape[1]),
+    )
+    golden = product.x[numbers] @ product.weight.T.astype(np.float64)
+    device, floor = (product.back(rows, numbers) for rows in (wrong.device[some], wrong.golden[some] + noise))
+    found = np.isfinite(device).all(axis=1) & np.isfinite(floor).all(axis=1)
+    if found.mean() < FOUND:
+        return None
+    off = np.sqrt(np.mean((floor - golden) ** 2, axis=1, keepdims=True))
+    every = np.ones(golden.shape[1], bool)
+    rows = wrong.rows.take(some[found])
+    return WrongRows(rows, golden[found], device[found], off[found], golden.shape[1:], every, numbers[found]).in_words()
 
 
 def _best(found: Iterator[Component | None]) -> Component | None:

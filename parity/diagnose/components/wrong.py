@@ -86,9 +86,12 @@ class WrongRows:
         size = np.linalg.norm(golden, axis=1, keepdims=True) / sqrt(golden.shape[1])
         noise = np.maximum(typical * size, np.finfo(np.float64).tiny)
         every = np.ones(golden.shape[1], bool)
-        whole = cls(some, golden, device, noise, rows.golden.shape[1:], every, np.flatnonzero(bad))
-        wrong = np.sqrt(np.mean((whole.error / noise) ** 2, axis=0)) > RED
-        return replace(whole, columns=wrong) if wrong.any() and ranges_of(wrong, whole.tail) else whole
+        return cls(some, golden, device, noise, rows.golden.shape[1:], every, np.flatnonzero(bad)).in_words()
+
+    def in_words(self) -> WrongRows:
+        """The same in the columns that are wrong, where words have them."""
+        wrong = np.sqrt(np.mean((self.error / self.noise) ** 2, axis=0)) > RED
+        return replace(self, columns=wrong) if wrong.any() and ranges_of(wrong, self.tail) else self
 
     @cached_property
     def error(self) -> np.ndarray:
