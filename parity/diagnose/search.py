@@ -126,6 +126,7 @@ class HypothesisSearch:
             if can_show_in(each, self.segment) and each.id not in taken and each.passes in ("", self.passes)
         ]
         self.asked = 0
+        self.ended = False
         self.spoilt: list[tuple[Assumption, ...]] = []
 
     def _round(self, shown: int) -> int:
@@ -161,7 +162,7 @@ class HypothesisSearch:
             for tier in tiers:
                 self._try_all(tier, made, what, [name for name, _ in left])
                 confirmed = confirm(ranked_trials(trial for trial in made if trial.settles))
-                if confirmed or self.trials.clock.untried:
+                if confirmed or self.ended or self.trials.clock.untried:
                     return confirmed, ranked_trials(made)
         return None, ranked_trials(made)
 
@@ -190,7 +191,9 @@ class HypothesisSearch:
                     made.append(trial)
                 made += self._doubted(made)
         except TimeIsUp:
-            self._cut_short(what, rest)
+            self.ended = True
+            if not self.short:
+                self._cut_short(what, rest)
 
     def _cut_short(self, what: str, rest: Sequence[str] = ()) -> None:
         """Say what the limit leaves out."""
