@@ -28,6 +28,9 @@ from parity.stages import TARGET_EMBED
 CAUSES = 6
 """Causes named one after another at the most."""
 
+TAKEN_APART = 6
+"""Further failing stages in which a part is looked for, once a search is over."""
+
 UNEXPLAINED = 2
 """Stages without a cause behind which the search continues: each costs a trial of every hypothesis that fits it."""
 
@@ -161,8 +164,13 @@ class _CauseSearch:
         return self.unexplained
 
     def components(self) -> tuple[tuple[str, Component], ...]:
-        """The parts of the stages that no hypothesis explains."""
+        """The parts of the stages that no hypothesis explains: where nothing is inherited, of all that fail."""
         named = {cause.stage for cause in self.causes}
+        if self.unexplained is not None and self.trials.contained:
+            failing = [residual for residual in self.left.values() if residual.red and residual.stage not in self.parts]
+            with suppress(TimeIsUp):
+                for residual in failing[:TAKEN_APART]:
+                    self._take_apart(residual)
         return tuple((stage, part) for stage, part in self.parts.items() if stage not in named)
 
     def _take_apart(self, first: Residual) -> None:

@@ -17,9 +17,38 @@ from parity.references.hypotheses.mutating import head_of, layers_of
 from parity.references.products.attention import heads
 from parity.references.products.gated import experts, mlp
 from parity.references.products.layers import whole_layer
+from parity.references.products.norms import behind_norm, of_norm
 from parity.references.products.product import Made, Product, entered, linear
 
 __all__ = ["Product", "watched"]
+
+
+def _norms(loop: Any, side: str, number: int, name: str) -> list[tuple[str, Any]]:
+    """The same norm of the layers before and behind, and the layer's other one."""
+    held = dict(layers_of(loop, side, "all"))
+    near = {"before": held.get(number - 1), "behind": held.get(number + 1)}
+    own = "post_attention_layernorm" if name == "input_layernorm" else "input_layernorm"
+    beside = [(f"the layer {where}", getattr(layer, name)) for where, layer in near.items() if layer is not None]
+    return [*beside, ("the layer's other norm", getattr(held[number], own))]
+
+
+def _rows_of_table(table: Any, stack: ExitStack) -> Made:
+    """The rows that ids choose, and those of ids that are off."""
+    seen = entered(table, stack)
+
+    def made() -> list[Product]:
+        ids, held = torch.cat([one.flatten() for one in seen]), table.weight.detach().double()
+
+        def others() -> Iterator[tuple[str, Any]]:
+            for step in (1, -1):
+                where = "behind" if step > 0 else "before"
+                yield f"the embedding of the id {where}", held[(ids + step) % len(held)].numpy()
+                yield f"the embedding of the row {where}'s id", held[ids.roll(-step)].numpy()
+            yield "the embedding of id 0", held[torch.zeros_like(ids)].numpy()
+
+        return [Product(held[ids].numpy(), None, (), others)]
+
+    return made
 
 
 @contextmanager
@@ -43,7 +72,20 @@ def watched(loop: Any, stage: str) -> Iterator[Made]:
             if part in by_part:
                 yield by_part[part](loop, side, number, layer, stack)
                 return
-            module = {"v": lambda: layer.self_attn.v_proj, "router_logits": lambda: layer.mlp.router}[part]()
+            if part == "attn_in":
+                yield of_norm(layer.input_layernorm, _norms(loop, side, number, "input_layernorm"), stack)
+                return
+            if part == "router_logits":
+                beside = _norms(loop, side, number, "post_attention_layernorm")
+                yield behind_norm(layer.mlp.router, layer.post_attention_layernorm, beside, stack)
+                return
+            module = {"v": lambda: layer.self_attn.v_proj}[part]()
+        elif stage == "target.embed":
+            yield _rows_of_table(loop.target.model.model.embed_tokens, stack)
+            return
+        elif part == "pre_head_hidden":
+            yield of_norm(loop.target.model.model.norm if side == "target" else loop.drafter.norm, (), stack)
+            return
         else:
             module = {
                 "target.logits": lambda: head_of(loop, "target"),

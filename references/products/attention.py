@@ -24,6 +24,8 @@ NEAR = (1, 2, 3, 4)
 """Distances of single keys, and numbers of rows in a pass."""
 FIRST = (1, 4, 8, 16)
 """Keys at the start of the cache."""
+WINDOWS = (8, 16, 32, 64, 128, 256)
+"""Keys that a row sees at the most, its own among them."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ def _of_masks() -> Iterator[tuple[str, Variant]]:
     for number in NEAR:
         hidden[f"rows of the pass from number {number} on do not see each other"] = partial(_others, row=number)
         hidden[f"the key {number} back is not seen"] = partial(_back, number=number)
+    for number in WINDOWS:
+        hidden[f"a row sees the last {number} keys alone"] = partial(_beyond, number=number)
     for number in FIRST:
         hidden[f"the first {number} keys are not seen"] = partial(_before, number=number)
     shown: dict[str, Which] = {
@@ -134,6 +138,10 @@ def _others(one: Pass, row: int) -> Tensor:
 
 def _back(one: Pass, number: int) -> Tensor:
     return one.distance == number
+
+
+def _beyond(one: Pass, number: int) -> Tensor:
+    return one.distance >= number
 
 
 def _before(one: Pass, number: int) -> Tensor:

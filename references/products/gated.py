@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from parity.references.hypotheses.routing import running
 from parity.references.products.product import Made, Product, entered, linear
 
+FLOATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 TILE = 32
 """Inputs behind the last whole tiles are what a loop over tiles forgets; MXFP4 blocks are as wide."""
 
@@ -76,6 +77,17 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
         yield f"neighbouring inputs of {side} exchanged", partial(_changed, sides=(side,), change=_neighbours)
         for step, who in ((-1, "next"), (1, "previous")) if len(of.gate) > 1 else ():
             yield f"{side} of the {who} expert", partial(_changed, sides=(side,), change=partial(_rolled, step=step))
+    for side in ("gate_bias", "up_bias") if of.gate_bias is not None else ():
+        for first in range(TILE, of.gate.shape[1], TILE):
+            cut = partial(_changed, sides=(side,), change=partial(_cut, first=first))
+            yield f"the {side.replace('_', ' ')} from {first} on left out", cut
+    for name, dtype in FLOATS.items():
+        for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
+            yield f"{says} in fp8 ({name})", partial(_changed, sides=sides, change=partial(_low, dtype=dtype))
+    for first in range(0, of.x.shape[1] - TILE, TILE):
+        for side in ("gate", "up"):
+            swap = partial(_changed, sides=(side,), change=partial(_blocks, first=first))
+            yield f"inputs {first} to {first + TILE - 1} of {side} exchanged with the next {TILE}", swap
     for first in range(TILE, of.x.shape[1], TILE):
         for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
             cut = partial(_changed, sides=sides, change=partial(_cut, first=first))
@@ -97,6 +109,17 @@ def _changed(one: Gated, sides: Sequence[str], change: Callable[[Tensor], Tensor
 def _neighbours(weight: Tensor) -> Tensor:
     exchanged: Tensor = weight.unflatten(2, (-1, 2)).flip(3).flatten(2)
     return exchanged
+
+
+def _low(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    return weight.to(dtype).double()
+
+
+def _blocks(weight: Tensor, first: int) -> Tensor:
+    """Two neighbouring tiles of inputs exchanged."""
+    middle, last = first + TILE, min(first + 2 * TILE, weight.shape[-1])
+    order = [*range(first), *range(middle, last), *range(first, middle), *range(last, weight.shape[-1])]
+    return weight[..., order]
 
 
 def _rolled(weight: Tensor, step: int) -> Tensor:

@@ -43,7 +43,9 @@ class Product:
 def entered(module: Any, stack: ExitStack) -> list[Tensor]:
     """What enters a module from now on, [rows of a call, D] each."""
     seen: list[Tensor] = []
-    stack.enter_context(entering(module, lambda x: seen.append(x.detach().flatten(0, -2))))
+    stack.enter_context(
+        entering(module, lambda x: seen.append(x.detach().flatten(0, -2 if x.is_floating_point() else -1)))
+    )
     return seen
 
 

@@ -23,6 +23,8 @@ STAGES = (
     "drafter.logits",
 )
 
+ROWS = ("target.embed", "target.layers.1.attn_in", "target.pre_head_hidden", "drafter.pre_head_hidden")
+
 LAYERS = ("target.layers.0.out", "drafter.layers.0.out", "drafter.layers.1.out")
 
 
@@ -54,6 +56,15 @@ def test_variants_are_many_and_each_says_something_else(stage, prompt):
     assert all(other.shape == made.x.shape for _, other in others) and len(same) < len(others) / 3, same
 
 
+@pytest.mark.parametrize("stage", ROWS)
+def test_what_is_chosen_or_normed_is_made_again_too(stage, prompt):
+    golden, runs = prompt
+    (made,) = runs.products(golden, stage)
+    rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="local").golden
+    assert made.weight is None and np.allclose(made.x, rows, rtol=1e-4, atol=1e-4)
+    assert len({says for says, _ in made.others()}) >= 4
+
+
 @pytest.mark.parametrize("stage", LAYERS)
 def test_a_layer_computed_again_without_a_change_is_what_the_golden_has(stage, prompt):
     golden, runs = prompt
@@ -69,7 +80,7 @@ def test_a_layer_computed_again_without_a_change_is_what_the_golden_has(stage, p
 
 def test_what_is_no_product_has_none(prompt):
     golden, runs = prompt
-    assert not runs.products(golden, "target.embed") and not runs.products(golden, "target.layers.0.attn_in")
+    assert not runs.products(golden, "drafter.taps") and not runs.products(golden, "kv.target.0.k")
 
 
 def test_attention_of_a_pass_without_change_is_what_enters_the_output_projection(prompt, monkeypatch):

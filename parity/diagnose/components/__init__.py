@@ -7,17 +7,19 @@ what other stages hold (other_stages.py). A reading is named where it leaves not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from parity.compare.origins import held_instead
 from parity.compare.relations import Facts, relation
 from parity.compare.rows import stage_rows
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.other_stages import in_other_stages
-from parity.diagnose.components.products import StageProduct, in_products, led_back
+from parity.diagnose.components.products import StageProduct, in_products, led_back, preferred
 from parity.diagnose.components.rotations import in_rotations
+from parity.diagnose.components.whole_numbers import WHOLLY, in_whole_numbers
 from parity.diagnose.components.wrong import Component, WrongRows
 from parity.golden.views import DumpView, TrustedGolden
 
@@ -38,32 +40,43 @@ def components(
         products: makes what the stage's rows are a product of; asked for where the tensors alone do not tell.
     """
     named = golden.declared.get(stage)
-    if named is None or named.stage.exact or golden.keeps or run.keeps:
+    rows = stage_rows(golden, run, named) if named and not (golden.keeps or run.keeps) else None
+    if named is None or rows is None:
         return ()
-    rows = stage_rows(golden, run, named)
-    wrong = WrongRows.of(rows, run.manifest.case.precision) if rows is not None else None
-    if rows is None or wrong is None:
+    if named.stage.exact:
+        return in_whole_numbers(golden, run, rows)
+    wrong = WrongRows.of(rows, run.manifest.case.precision)
+    if wrong is None:
         return ()
     bad = np.isin(np.arange(len(rows.golden)), wrong.numbers)
     where = "" if bad.all() else relation(bad, np.ones(len(bad), bool), Facts.of(golden, rows))
+    held = held_instead(golden, run, named)
+    if held.startswith(WHOLLY):
+        return (Component(held, 1.0, None, where),)
     found: list[Component] = []
-    for one in _readings(wrong, golden, run.manifest.case.mode, products, len(rows.golden)):
-        if one is not None and one.whole:
-            return (replace(one, where=where),)
-        found += [replace(one, where=where)] if one is not None and one.explained >= NEAR and one.rest <= CLOSE else []
-    return tuple(sorted(found, key=lambda one: one.rest)[:1])
+    for readings in _readings(wrong, golden, run.manifest.case.mode, products, len(rows.golden)):
+        found += [replace(one, where=where) for one in readings if one is not None and _is_near(one)]
+        if any(one.whole for one in found):
+            break
+    return tuple(sorted(found, key=preferred, reverse=True)[:1])
+
+
+def _is_near(one: Component) -> bool:
+    return one.whole or (one.rest is not None and one.explained >= NEAR and one.rest <= CLOSE)
 
 
 def _readings(
     wrong: WrongRows, golden: TrustedGolden, mode: str, products: Callable[[], Sequence[StageProduct]], count: int
-) -> Iterator[Component | None]:
-    """All of them, those that ask for least first."""
-    yield from in_elements(wrong)
-    yield from in_rotations(wrong)
-    yield in_other_stages(wrong, golden, mode)
+) -> Iterator[Iterable[Component | None]]:
+    """All of them in groups, those that ask for least first."""
+    for one in in_elements(wrong):
+        yield (one,)
+    yield in_rotations(wrong)
+    yield (in_other_stages(wrong, golden, mode),)
     for product in products() if mode == "local" else ():
         behind = led_back(wrong, product) if len(product.x) == count else None
         if behind is not None and behind is not wrong:
-            yield from (one and replace(one, says=f"attention: {one.says}") for one in in_elements(behind))
+            for one in in_elements(behind):
+                yield (one and replace(one, says=f"attention: {one.says}"),)
         if behind is not None:
-            yield from in_products(behind, product)
+            yield in_products(behind, product)

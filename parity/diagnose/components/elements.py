@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.diagnose.components.wrong import DOWN_TO_NOISE, Component, WrongRows
+from parity.diagnose.components.wrong import Component, WrongRows
 
 PAIRS = 1 << 24
 """Pairs of columns that are compared: 128 MB of distances. A whole vocabulary against itself is more."""
@@ -20,6 +20,7 @@ def in_elements(wrong: WrongRows) -> Iterator[Component | None]:
     """Every reading of the elements alone, the simplest first."""
     yield _zeros(wrong)
     yield _grid(wrong)
+    yield _bits(wrong)
     yield from _factors(wrong)
     yield _constant(wrong)
     yield _other_columns(wrong)
@@ -85,7 +86,24 @@ def _grid(wrong: WrongRows) -> Component | None:
             if (floor == np.round(floor / step) * step).mean() > 0.5:
                 return None
             says = f"{wrong.where}rounded to multiples of {step:g}"
-            found = wrong.judged(says, np.round(golden / step) * step - golden, 0)
             within = np.abs(wrong.error[:, wrong.columns]).max() <= step
-            return Component(says, found.explained if found else 0.0, DOWN_TO_NOISE) if within else found
+            return Component(says, 1.0, None) if within else None
     return None
+
+
+def _bits(wrong: WrongRows) -> Component | None:
+    """Numbers with fewer significant bits than bfloat16's eight."""
+    device, golden = wrong.device[:, wrong.columns], wrong.golden[:, wrong.columns]
+    for bits in range(1, 6):
+        if (_to_bits(device, bits) == device).all():
+            if (_to_bits(golden.astype(np.float32).astype(np.float64), bits) == golden).mean() > 0.5:
+                return None
+            within = (np.abs(device - golden) <= 2.0 ** (1 - bits) * np.maximum(np.abs(golden), np.abs(device))).mean()
+            says = f"{wrong.where}{bits} significant bits are kept (fp8 keeps 4 as e4m3, 3 as e5m2)"
+            return Component(says, 1.0, None) if within > 0.95 else None
+    return None
+
+
+def _to_bits(values: np.ndarray, bits: int) -> np.ndarray:
+    mantissa, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(np.round(mantissa * 2.0**bits), exponent - bits))

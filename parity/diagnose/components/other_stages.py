@@ -24,7 +24,7 @@ def in_other_stages(wrong: WrongRows, golden: DumpView, mode: str) -> Component 
         other, error = other[:, wrong.columns], wrong.error[:, wrong.columns]
         factor = float((other * error).sum() / max((other**2).sum(), 1e-300))
         found = wrong.judged(f"{wrong.where}{factor:+.4g} times {named.name}", factor * other, 1)
-        if found and found.explained >= SHARE and (best is None or found.rest < best.rest):
+        if found and found.explained >= SHARE and (best is None or found.explained > best.explained):
             best = found
     return best
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
+import ml_dtypes
 import numpy as np
 
 from parity.diagnose.components.wrong import Component, WrongRows, ranges_of
+
+FLOATS = (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+MANY = 16
+"""Parts of which every two are tried against each other."""
+
+DEAR = 1e-3
+"""Share of the error that each number of a reading's own has to earn."""
 
 RUNS = 4
 """Runs of neighbouring columns that are tried."""
@@ -70,6 +79,8 @@ def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component |
     yield _best(
         _entered_otherwise(wrong, says, other[wrong.numbers] - x, weight, parts) for says, other in product.others()
     )
+    yield _best(_rounded(wrong, x, weight, parts))
+    yield _crossed(wrong, x, weight, parts)
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
     yield _contraction(wrong, x, weight, parts)
     yield _best(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
@@ -96,7 +107,12 @@ def led_back(wrong: WrongRows, product: StageProduct) -> WrongRows | None:
 
 
 def _best(found: Iterator[Component | None]) -> Component | None:
-    return min(filter(None, found), key=lambda one: one.rest, default=None)
+    return max(filter(None, found), key=preferred, default=None)
+
+
+def preferred(one: Component) -> tuple[bool, float]:
+    """Larger for the reading that is chosen: one that leaves nothing, then what it explains, less for each number."""
+    return one.whole, one.explained - one.numbers * DEAR
 
 
 def _scaled(wrong: WrongRows, name: str, part: np.ndarray) -> Component | None:
@@ -150,19 +166,60 @@ def _entered_otherwise(
     whole = wrong.judged(f"{wrong.where}{says}", change @ weight.T, 0)
     if (whole and whole.whole) or not parts:
         return whole
-    error = wrong.error[:, wrong.columns]
     made = [(name, change[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]
-    made = [(name, part) for name, part in made if part.any()]
+    return _in_some(wrong, says, made) or whole
+
+
+def _in_some(wrong: WrongRows, says: str, made: Sequence[tuple[str, np.ndarray]]) -> Component | None:
+    """A change of some parts only: those that a fit takes as they are rather than not at all."""
+    error, made = wrong.error[:, wrong.columns], [(name, part) for name, part in made if part.any()]
     if not made:
         return None
     gram = np.array([[float((one * other).sum()) for _, other in made] for _, one in made])
     met = np.array([float((part * error).sum()) for _, part in made])
     factors = np.linalg.lstsq(gram, met, rcond=None)[0]
     those = [(name, part) for (name, part), factor in zip(made, factors, strict=True) if factor > 0.5]
-    if not those or len(those) == len(made):
-        return whole
+    if not those:
+        return None
     named = ", ".join(name for name, _ in those)
-    return wrong.judged(f"{wrong.where}{says} ({named})", sum(part for _, part in those), len(made))
+    model = np.sum([part for _, part in those], axis=0)
+    found = wrong.judged(f"{wrong.where}{says} ({named})", model, len(made))
+    return found and replace(found, numbers=len(those))
+
+
+def _rounded(
+    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Sequence[tuple[str, int, int]]
+) -> Iterator[Component | None]:
+    """The weight in fewer bits, of all parts or of some."""
+    step = np.abs(weight).max(axis=1, keepdims=True) / 127
+    coarse = {f"fp8 ({one.__name__.removeprefix('float8_').removesuffix('fn')})": weight.astype(one) for one in FLOATS}
+    coarse["int8 by row"] = np.round(weight / np.maximum(step, 1e-300)) * step
+    for name, low in coarse.items():
+        change = low.astype(np.float64) - weight
+        says = f"the weight in {name}"
+        whole = wrong.judged(f"{wrong.where}{says}", x @ change.T, 0)
+        made = [(part, x[:, first:last] @ change[:, first:last].T) for part, first, last in parts]
+        yield whole if whole and whole.whole else _in_some(wrong, says, made) or whole
+
+
+def _crossed(
+    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Sequence[tuple[str, int, int]]
+) -> Component | None:
+    """Parts that take another part's input."""
+    alike = [part for part in parts if part[2] - part[1] == parts[0][2] - parts[0][1] > 1]
+    if not 1 < len(alike) <= MANY:
+        return None
+    made = [
+        (
+            f"{name} takes what {other} should",
+            (x[:, one : one + last - first] - x[:, first:last]) @ weight[:, first:last].T,
+        )
+        for name, first, last in alike
+        for other, one, _ in alike
+        if one != first
+    ]
+    found = _in_some(wrong, "", made)
+    return found and replace(found, says=found.says.replace(" (", "").replace(")", ""))
 
 
 def _shares(wrong: WrongRows, parts: Sequence[np.ndarray]) -> Component | None:

@@ -15,6 +15,9 @@ from parity.compare.units import FLOAT32, RED, relative_errors, wrong_rows
 DOWN_TO_NOISE = 1.5
 """A model whose rest is within this multiple of the noise leaves nothing: the bound that separates pass from warn."""
 
+GAP, MOSTLY = 4, 0.7
+"""Columns that may be right by chance between two wrong ones, and the share of a run that has to be wrong."""
+
 RANGES = 4
 """Columns in more runs than these are wrong here and there, by chance and not by their number."""
 
@@ -26,22 +29,25 @@ FREEDOM = 0.34
 class Component:
     """A part of a stage's computation that accounts for its error.
 
-    `explained` is the share of the squared error of the wrong rows, `rest` what is left in x noise, `where` which rows
+    `explained` is the share of the squared error of the wrong rows, `rest` what is left in x noise (None where bits or
+    whole numbers tell), `where` which rows
     are wrong, '' where all are or nothing tells.
     """
 
     says: str
     explained: float
-    rest: float
+    rest: float | None
     where: str = ""
+    numbers: int = 0
 
     @property
     def whole(self) -> bool:
         """Whether nothing but noise is left."""
-        return self.rest <= DOWN_TO_NOISE
+        return self.rest is None or self.rest <= DOWN_TO_NOISE
 
     def __str__(self) -> str:
-        return f"{self.named}: {self.explained:.2%} of the error, rest {self.rest:.2g}x noise"
+        rest = "" if self.rest is None else f": {self.explained:.2%} of the error, rest {self.rest:.2g}x noise"
+        return f"{self.named}{rest}"
 
     @property
     def named(self) -> str:
@@ -90,7 +96,7 @@ class WrongRows:
 
     def in_words(self) -> WrongRows:
         """The same in the columns that are wrong, where words have them."""
-        wrong = np.sqrt(np.mean((self.error / self.noise) ** 2, axis=0)) > RED
+        wrong = _filled(np.sqrt(np.mean((self.error / self.noise) ** 2, axis=0)) > RED, self.tail)
         return replace(self, columns=wrong) if wrong.any() and ranges_of(wrong, self.tail) else self
 
     @cached_property
@@ -108,13 +114,31 @@ class WrongRows:
         explained = 1 - float((left**2).sum()) / total if total else 0.0
         free = sqrt(1 - numbers / error.size)
         rest = float(np.sqrt(np.mean((left / self.noise) ** 2))) / free if error.size else inf
-        return Component(says, explained, rest) if explained > 0 else None
+        return Component(says, explained, rest, numbers=numbers) if explained > 0 else None
 
     @property
     def where(self) -> str:
         """The wrong columns in words, as the beginning of a sentence; '' where all are."""
         told = ranges_of(self.columns, self.tail)
         return f"{told}: " if told else ""
+
+
+def _filled(columns: np.ndarray, tail: Sequence[int]) -> np.ndarray:
+    """The same with the gaps that chance leaves: some columns of a wrong run are within their noise."""
+    if len(tail) < 2:
+        return _without_gaps(columns)
+    grid = columns.reshape(tail[0], prod(tail[1:]))
+    block = np.outer(grid.any(axis=1), _without_gaps(np.asarray(grid.any(axis=0))))
+    return block.ravel() if grid[block].mean() > MOSTLY else columns
+
+
+def _without_gaps(columns: np.ndarray) -> np.ndarray:
+    places = np.flatnonzero(columns)
+    runs = np.split(places, np.flatnonzero(np.diff(places) > GAP) + 1) if len(places) else []
+    filled = columns.copy()
+    for run in runs:
+        filled[run[0] : run[-1] + 1] |= len(run) > MOSTLY * (run[-1] - run[0] + 1)
+    return filled
 
 
 def ranges_of(columns: np.ndarray, tail: Sequence[int]) -> str:

@@ -1,0 +1,33 @@
+"""Ids, slots, positions and lengths that are wrong: what they hold instead, or by how much they are off."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.compare.origins import held_instead
+from parity.compare.relations import Facts, relation
+from parity.compare.rows import StageRows
+from parity.diagnose.components.wrong import Component
+from parity.golden.views import DumpView, TrustedGolden
+
+WHOLLY = ("all ", "the wrong ")
+"""How what every wrong row holds begins: of some of them it is no reason."""
+
+
+def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> tuple[Component, ...]:
+    """The one reading that holds for all wrong rows of an exact stage; nothing where there is none."""
+    apart = np.asarray((rows.golden != rows.device).any(axis=tuple(range(1, rows.golden.ndim))))
+    if not apart.any():
+        return ()
+    where = "" if apart.all() else relation(apart, np.ones(len(apart), bool), Facts.of(golden, rows))
+    steps = np.unique((rows.device.astype(np.int64) - rows.golden)[apart])
+    held, values = held_instead(golden, run, rows.named), np.unique(rows.device[apart])
+    if len(steps) == 1 and (apart.sum() > 2 or abs(steps[0]) == 1):
+        says = f"{steps[0]:+d} wherever it differs"
+    elif held.startswith(WHOLLY):
+        says = held
+    elif len(values) == 1 and apart.sum() > 1:
+        says = f"{values[0]} wherever it differs"
+    else:
+        return ()
+    return (Component(says, 1.0, None, where),)

@@ -1,0 +1,83 @@
+"""What a norm gives at some rows under small changes: other weights, other sums, another eps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from parity.references.products.product import Made, Product, entered, linear
+
+FLOATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+
+Norm = Callable[[Tensor], Tensor]
+
+
+def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -> Iterator[tuple[str, Norm]]:
+    """Each with what it says.
+
+    Args:
+        weight: of the norm, float64 [H].
+        others: weights of other norms of the same size, by name.
+    """
+
+    ones = torch.ones_like(weight)
+    changes: dict[str, Norm] = {
+        "the norm without its weight": partial(_normed, by=ones, eps=eps),
+        "the norm's weight and one": partial(_normed, by=weight + 1, eps=eps),
+        "no norm": lambda x: x,
+        "no norm but its weight": lambda x: x * weight,
+        "the norm twice": lambda x: _normed(_normed(x, weight, eps), weight, eps),
+        "a norm that takes the mean away": lambda x: _normed(x - x.mean(-1, keepdim=True), weight, eps),
+    }
+    for factor in (0.01, 0.1, 10.0, 100.0):
+        changes[f"the norm's eps {factor:g} times as large"] = partial(_normed, by=weight, eps=eps * factor)
+    for name, other in others:
+        changes[f"the weight of {name}"] = partial(_normed, by=other, eps=eps)
+    for name, dtype in FLOATS.items():
+        changes[f"the norm's weight in fp8 ({name})"] = partial(_normed, by=weight.to(dtype).double(), eps=eps)
+    for last in range(32, len(weight), 32):
+        changes[f"the mean square of the first {last} columns"] = partial(_normed, by=weight, eps=eps, last=last)
+    yield from changes.items()
+
+
+def _normed(x: Tensor, by: Tensor, eps: float, last: int | None = None) -> Tensor:
+    return x * torch.rsqrt(x[:, :last].square().mean(-1, keepdim=True) + eps) * by
+
+
+def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack) -> Made:
+    """The rows that a norm gives, and what they would be."""
+    seen = entered(module, stack)
+
+    def made() -> list[Product]:
+        x, weight, eps = torch.cat(seen).double(), module.weight.detach().double(), eps_of(module)
+        right = _normed(x, weight, eps)
+        beside = [(name, one.weight.detach().double()) for name, one in others]
+
+        def changed() -> Iterator[tuple[str, Any]]:
+            for says, variant in variants(weight, eps, beside):
+                yield says, variant(x).numpy()
+
+        return [Product(right.numpy(), None, (), changed)]
+
+    return made
+
+
+def behind_norm(module: Any, norm: Any, others: Sequence[tuple[str, Any]], stack: ExitStack) -> Made:
+    """A product of what a norm gives, and what it would be under another norm."""
+    seen, normed = entered(module, stack), of_norm(norm, others, stack)
+
+    def made() -> list[Product]:
+        (before,) = normed()
+        return linear(module, torch.cat(seen), (), lambda: ((says, torch.from_numpy(x)) for says, x in before.others()))
+
+    return made
+
+
+def eps_of(module: Any) -> float:
+    """A norm's eps, under either name."""
+    return float(module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps)
