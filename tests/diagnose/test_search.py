@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parity.diagnose import clock
+from parity.diagnose import clock, diagnosis
 from parity.diagnose.clock import SearchClock
 from parity.diagnose.fitting import STEPS, VERTICES, beside_clean, clean_value, golden_section, parabolas
 from parity.diagnose.residuals import Residual
@@ -106,11 +106,21 @@ def test_what_fits_best_when_the_time_is_up_is_still_confirmed(tmp_path, monkeyp
     """Each counterfactual run takes one of 30 seconds; 60 hypotheses stand behind the right one."""
     ticks = iter(range(1000))
     monkeypatch.setattr(clock, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(diagnosis, "components", lambda *of: ())
     asked = []
     told = SearchClock(30.0, lambda done, total, what: asked.append(what), _begun=0.0)
     found = explained(red(times(1.1), tmp_path), [scaled("factor", Q, 1.1), *NOTHING], told)
     assert [cause.hypothesis for cause in found.causes] == ["factor"] and found.untried, found
     assert asked[0] == f"{Q}: factor 1.1?" and next(ticks) <= 32
+
+
+def test_a_name_for_a_part_that_is_known_is_looked_for_in_less_time(tmp_path, monkeypatch):
+    ticks = iter(range(1000))
+    monkeypatch.setattr(clock, "monotonic", lambda: float(next(ticks)))
+    found = explained(red(times(1.1), tmp_path), NOTHING, SearchClock(30.0, _begun=0.0))
+    ((stage, part),) = found.components
+    assert (stage, part.says) == (Q, "1.1 times as large") and part.whole and next(ticks) < 20
+    assert found.causes == () and found.unexplained.stage == Q and found.untried == ()
 
 
 def test_a_search_that_came_to_its_end_left_nothing_out(tmp_path):
