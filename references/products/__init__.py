@@ -94,4 +94,5 @@ def watched(loop: Any, stage: str) -> Iterator[Made]:
                 "drafter.fc_out": lambda: loop.drafter.fc,
             }[stage]()
         seen = entered(module, stack)
-        yield lambda: linear(module, torch.cat(seen))
+        calls = {"target.logits": slice(1), "verify.logits": slice(1, None)}.get(stage, slice(None))  # prefill, rounds
+        yield lambda: linear(module, torch.cat(seen[calls]))

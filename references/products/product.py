@@ -53,12 +53,13 @@ def linear(
     module: Any, x: Tensor, parts: Parts = (), others: Callable[[], Iterator[tuple[str, Tensor]]] = lambda: iter(())
 ) -> list[Product]:
     weight, width, named = module.weight.detach(), x.shape[1], list(parts)
+    bias = getattr(module, "bias", None)
 
     def whole(x: Tensor) -> Any:
-        ones = x.new_ones(len(x), 1 if module.bias is not None else 0)
+        ones = x.new_ones(len(x), 1 if bias is not None else 0)
         return torch.cat((x, ones), dim=1).double().numpy()
 
-    if module.bias is not None:
-        weight = torch.cat((weight, module.bias.detach()[:, None]), dim=1)
+    if bias is not None:
+        weight = torch.cat((weight, bias.detach()[:, None]), dim=1)
         named.append(("the bias", width, width + 1))
     return [Product(whole(x), weight.numpy(), tuple(named), lambda: ((says, whole(x)) for says, x in others()))]

@@ -21,6 +21,8 @@ STAGES = (
     "drafter.layers.0.attn_out",
     "drafter.layers.1.ffn_out",
     "drafter.logits",
+    "target.logits",
+    "verify.logits",
 )
 
 ROWS = ("target.embed", "target.layers.1.attn_in", "target.pre_head_hidden", "drafter.pre_head_hidden")
