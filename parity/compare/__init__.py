@@ -129,7 +129,7 @@ def compare(
         acceptance=acceptance(golden, run),
         first=first,
         holds=held_instead(golden, run, golden.declared[first.stage])
-        if first and not keeps and not _two_devices(run)
+        if first and not keeps and not _two_devices(run) and not golden.imagined
         else "",
         verdict=verdict,
         reproduce=f"parity diff {run.command} --golden {golden.folder}"

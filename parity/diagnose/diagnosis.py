@@ -14,7 +14,7 @@ from parity.compare.places import sources
 from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.acceptance_cost import AcceptanceCost, acceptance_cost
 from parity.diagnose.clock import TimeIsUp
-from parity.diagnose.components import Component, components
+from parity.diagnose.components import Component, StageProduct, components
 from parity.diagnose.failing_run import failures
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.refit import refitted
@@ -30,6 +30,9 @@ CAUSES = 6
 
 TAKEN_APART = 6
 """Further failing stages in which a part is looked for, once a search is over."""
+
+CLEARLY = 0.8
+"""A hypothesis that explains less than this share of what a part of the computation does is not the cause."""
 
 UNEXPLAINED = 2
 """Stages without a cause behind which the search continues: each costs a trial of every hypothesis that fits it."""
@@ -177,9 +180,9 @@ class _CauseSearch:
         """Look for the part of the computation in which a stage's error lies."""
         if self.known or first.stage in self.parts:
             return
-        golden, run = self.trials.cut(self.rounds)
-        products = partial(self.trials.counterfactuals.products, golden, first.stage)
-        for part in components(golden, run, first.stage, products):
+        for part in components(
+            *self.trials.cut(self.rounds), first.stage, partial(_products, self.trials, first.stage)
+        ):
             self.parts[first.stage] = part
 
     def _failing(self) -> list[Residual]:
@@ -260,7 +263,7 @@ class _CauseSearch:
         search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, bool(part and part.whole))
         trial, self.made = search.best(step.confirm)
         trial = trial or step.nearest(self.made)
-        if trial is None:
+        if trial is None or (part and part.whole and trial.explained < CLEARLY * part.explained):
             return False
         alike = [_says(other) for other in step.alike]
         self.left, named = step.full(trial).after, step.at_first(trial)
@@ -282,6 +285,18 @@ class _CauseSearch:
             self.start = self.left = trials.residuals((), self.rounds)
         elif self.rounds < trials.rounds and (wider := attempt(lambda: trials.residuals(known, trials.rounds))):
             self.rounds, self.start, self.left = trials.rounds, trials.residuals((), trials.rounds), wider
+
+
+def _parts(trials: PromptTrials, rounds: int, stage: str) -> tuple[Component, ...]:
+    """The part of a stage's computation that is wrong in these rounds; by its rows alone once the time is up."""
+    golden, run = trials.cut(rounds)
+
+    def products() -> Sequence[StageProduct]:
+        with suppress(TimeIsUp):
+            return trials.counterfactuals.products(golden, stage)
+        return ()
+
+    return components(golden, run, stage, products)
 
 
 def renumbered(diagnosis: Diagnosis, prompt: int) -> Diagnosis:
@@ -328,7 +343,10 @@ def _over_all_prompts(
     if first.error == inf or first.stage not in trials.residuals((), trials.rounds):
         return replace(diagnosis, unexplained=first, signature=error_signature(trials, first, trials.rounds))
     trial, made, left = explain_over_all_prompts(trials, hypotheses, first)
-    if trial is not None:
+    parts = _parts(trials, trials.rounds, first.stage)
+    clear = [part for part in parts if part.whole and (trial is None or trial.explained < CLEARLY * part.explained)]
+    diagnosis = replace(diagnosis, components=tuple((first.stage, part) for part in clear))
+    if trial is not None and not clear:
         return replace(diagnosis, causes=tuple(_causes(trial, first, left, made, whole=True)))
     return replace(
         diagnosis,

@@ -17,13 +17,16 @@ from parity.compare.relations import Facts, relation
 from parity.compare.rows import stage_rows
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.other_stages import in_other_stages
-from parity.diagnose.components.products import StageProduct, in_products, led_back, preferred
+from parity.diagnose.components.products import StageProduct, in_faint_parts, in_products, led_back, preferred
 from parity.diagnose.components.rotations import in_rotations
 from parity.diagnose.components.whole_numbers import WHOLLY, in_whole_numbers
 from parity.diagnose.components.wrong import Component, WrongRows
 from parity.golden.views import DumpView, TrustedGolden
 
 __all__ = ["Component", "StageProduct", "components"]
+
+FEW = 3
+"""Fewer wrong rows may be those that stand out by chance of what is off in all rows by less."""
 
 NEAR, CLOSE = 0.95, 5.0
 """A reading that explains so much and leaves no more than this multiple of the noise is said, with what it leaves: a
@@ -46,8 +49,11 @@ def components(
     if named.stage.exact:
         return in_whole_numbers(golden, run, rows)
     wrong = WrongRows.of(rows, run.manifest.case.precision)
-    if wrong is None:
-        return ()
+    if wrong is None or len(wrong.numbers) < FEW:
+        every = WrongRows.of(rows, run.manifest.case.precision, whole=True)
+        faint = _faint(every, run, products)
+        if faint or wrong is None:
+            return faint
     bad = np.isin(np.arange(len(rows.golden)), wrong.numbers)
     where = "" if bad.all() else relation(bad, np.ones(len(bad), bool), Facts.of(golden, rows))
     held = held_instead(golden, run, named)
@@ -59,6 +65,16 @@ def components(
         if any(one.whole for one in found):
             break
     return tuple(sorted(found, key=preferred, reverse=True)[:1])
+
+
+def _faint(
+    every: WrongRows | None, run: DumpView, products: Callable[[], Sequence[StageProduct]]
+) -> tuple[Component, ...]:
+    """What is off by so little that no row is wrong alone."""
+    made = products() if every is not None and run.manifest.case.mode == "local" else ()
+    whole = [product for product in made if every is not None and len(product.x) == len(every.numbers)]
+    found = (in_faint_parts(every, product) for product in whole[:1] if every is not None)
+    return tuple(one for one in found if one is not None)
 
 
 def _is_near(one: Component) -> bool:

@@ -30,6 +30,9 @@ WIDE = 1 << 12
 LED, FOUND = 48, 0.9
 """Wrong rows that are led back to a product, evenly chosen, and the share of them that has to arrive."""
 
+CERTAIN, AHEAD = 50.0, 2.0
+"""Squared standard errors by which a part that is faintly off has to be off, and its lead over the next."""
+
 INSIDE = 0.7
 """Directions of a row that one part may span: beyond it nearly any error lies within."""
 
@@ -84,6 +87,24 @@ def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component |
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
     yield _contraction(wrong, x, weight, parts)
     yield _best(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
+
+
+def in_faint_parts(wrong: WrongRows, product: StageProduct) -> Component | None:
+    """The part whose size is off, by as little as shows over many rows and in none of them alone."""
+    if product.weight is None:
+        return None
+    x, weight, sure = product.x[wrong.numbers], product.weight.astype(np.float64), []
+    for name, first, last in product.parts:
+        part = x[:, first:last] @ weight[:, first:last].T / wrong.noise
+        size, met = float((part**2).sum()), float((part * wrong.error / wrong.noise).sum())
+        sure += [(met * met / size, name, met / size)] if size > 0 else []
+    ranked = sorted(sure, reverse=True)
+    total = float(((wrong.error / wrong.noise) ** 2).sum())
+    if len(ranked) < 2 or ranked[0][0] < max(CERTAIN, AHEAD * ranked[1][0]):
+        return None
+    gain, name, factor = ranked[0]
+    rest = np.sqrt((total - gain) / wrong.error.size)
+    return Component(f"{name} {_times(1 + factor)}", gain / total, float(rest), numbers=1)
 
 
 def led_back(wrong: WrongRows, product: StageProduct) -> WrongRows | None:

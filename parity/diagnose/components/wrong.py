@@ -75,12 +75,17 @@ class WrongRows:
     numbers: np.ndarray
 
     @classmethod
-    def of(cls, rows: StageRows, precision: str) -> WrongRows | None:
-        """Those of a stage's rows [R, ...]; None where there is none, or they hold what is no number."""
+    def of(cls, rows: StageRows, precision: str, whole: bool = False) -> WrongRows | None:
+        """Those of a stage's rows [R, ...]; None where there is none, or they hold what is no number.
+
+        Args:
+            whole: take all rows, wrong alone or not.
+        """
         if rows.floor is None or not len(rows.golden):
             return None
         floors = relative_errors(rows.golden, rows.floor)
         bad = wrong_rows(relative_errors(rows.golden, rows.device), floors, precision)
+        bad |= whole
         if not bad.any():
             return None
         some = rows.take(bad)
@@ -91,8 +96,8 @@ class WrongRows:
         typical = least if precision == "float32" else np.maximum(np.median(floors), least)
         size = np.linalg.norm(golden, axis=1, keepdims=True) / sqrt(golden.shape[1])
         noise = np.maximum(typical * size, np.finfo(np.float64).tiny)
-        every = np.ones(golden.shape[1], bool)
-        return cls(some, golden, device, noise, rows.golden.shape[1:], every, np.flatnonzero(bad)).in_words()
+        columns = np.ones(golden.shape[1], bool)
+        return cls(some, golden, device, noise, rows.golden.shape[1:], columns, np.flatnonzero(bad)).in_words()
 
     def in_words(self) -> WrongRows:
         """The same in the columns that are wrong, where words have them."""
