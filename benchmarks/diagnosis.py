@@ -51,6 +51,7 @@ def diagnosed(golden, fault: str, show: str = "", limit: float | None = None) ->
         "fault": fault,
         "answers": answers,
         "unexplained": unexplained,
+        "components": [(stage, str(part)) for stage, part in getattr(found, "components", ())],
         "signature": signature,
         "named": bool(answers) and says_the_same(fault, answers[0][0]),
         "seconds": round(time.perf_counter() - start, 1),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from math import inf
 from typing import Any
@@ -180,9 +179,7 @@ class _CauseSearch:
         """Look for the part of the computation in which a stage's error lies."""
         if self.known or first.stage in self.parts:
             return
-        for part in components(
-            *self.trials.cut(self.rounds), first.stage, partial(_products, self.trials, first.stage)
-        ):
+        for part in _parts(self.trials, self.rounds, first.stage):
             self.parts[first.stage] = part
 
     def _failing(self) -> list[Residual]:
