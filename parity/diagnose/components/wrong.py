@@ -130,7 +130,7 @@ class WrongRows:
 
 def _filled(columns: np.ndarray, tail: Sequence[int]) -> np.ndarray:
     """The same with the gaps that chance leaves: some columns of a wrong run are within their noise."""
-    if len(tail) < 2:
+    if len(tail) < 2 or not columns.any():
         return _without_gaps(columns)
     grid = columns.reshape(tail[0], prod(tail[1:]))
     block = np.outer(grid.any(axis=1), _without_gaps(np.asarray(grid.any(axis=0))))
