@@ -211,3 +211,14 @@ def test_values_that_are_wrong_before_a_stage_is_misshapen_are_explained(tmp_pat
     found = explained(red(plant, tmp_path), [scaled("factor", stage, 1.5, rounds=1), scaled("no-op", stage, 1.0)])
     assert [cause.hypothesis for cause in found.causes] == ["factor"] and found.causes[0].place.round == 1, found
     assert found.unexplained.stage == stage and found.unexplained.place.round == 3
+
+
+def test_a_counterfactual_is_not_searched_for_what_wrong_rows_hold_instead(tmp_path, monkeypatch):
+    """Its rounds may have stages of several widths, as no golden has: they do not stand in one table."""
+    pair = clean(SHORT)
+    drifting(Q, 0.1)(pair)
+    golden, run, _ = compared(pair, tmp_path)
+    monkeypatch.setattr("parity.compare.held_instead", lambda *of: "another row")
+    assert compare(golden, run, POLICY).holds == "another row"
+    golden.imagined = True
+    assert compare(golden, run, POLICY).holds == ""
