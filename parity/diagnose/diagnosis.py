@@ -176,8 +176,12 @@ class _CauseSearch:
         return tuple((stage, part) for stage, part in self.parts.items() if stage not in named)
 
     def _take_apart(self, first: Residual) -> None:
-        """Look for the part of the computation in which a stage's error lies."""
-        if self.known or first.stage in self.parts:
+        """Look for the part of the computation in which a stage's error lies.
+
+        What the stage is computed from has to be right: so it is in a local run, and where a chained one first fails.
+        """
+        inherited = not self.trials.contained and (self.causes or self.aside)
+        if self.known or first.stage in self.parts or inherited:
             return
         for part in _parts(self.trials, self.rounds, first.stage):
             self.parts[first.stage] = part

@@ -40,7 +40,8 @@ def components(
 
     Args:
         golden, run: of one prompt where there are products.
-        products: makes what the stage's rows are a product of; asked for where the tensors alone do not tell.
+        products: makes what the stage's rows are a product of at the golden's inputs, which are the run's but for
+            noise; asked for where the tensors alone do not tell.
     """
     named = golden.declared.get(stage)
     rows = stage_rows(golden, run, named) if named and not (golden.keeps or run.keeps) else None
@@ -51,7 +52,7 @@ def components(
     wrong = WrongRows.of(rows, run.manifest.case.precision)
     if wrong is None or len(wrong.numbers) < FEW:
         every = WrongRows.of(rows, run.manifest.case.precision, whole=True)
-        faint = _faint(every, run, products)
+        faint = _faint(every, products)
         if faint or wrong is None:
             return faint
     bad = np.isin(np.arange(len(rows.golden)), wrong.numbers)
@@ -67,11 +68,9 @@ def components(
     return tuple(sorted(found, key=preferred, reverse=True)[:1])
 
 
-def _faint(
-    every: WrongRows | None, run: DumpView, products: Callable[[], Sequence[StageProduct]]
-) -> tuple[Component, ...]:
+def _faint(every: WrongRows | None, products: Callable[[], Sequence[StageProduct]]) -> tuple[Component, ...]:
     """What is off by so little that no row is wrong alone."""
-    made = products() if every is not None and run.manifest.case.mode == "local" else ()
+    made = products() if every is not None else ()
     whole = [product for product in made if every is not None and len(product.x) == len(every.numbers)]
     found = (in_faint_parts(every, product) for product in whole[:1] if every is not None)
     return tuple(one for one in found if one is not None)
@@ -89,7 +88,7 @@ def _readings(
         yield (one,)
     yield in_rotations(wrong)
     yield (in_other_stages(wrong, golden, mode),)
-    for product in products() if mode == "local" else ():
+    for product in products():
         behind = led_back(wrong, product) if len(product.x) == count else None
         if behind is not None and behind is not wrong:
             for one in in_elements(behind):
