@@ -1,8 +1,7 @@
 """What a comparison and a diagnosis make of faults that neither was written for.
 
     python -m benchmarks.unseen [--set N] [--only ID ...] [--every N --from I] [--golden DIR] [--limit 60] [--log FILE]
-    python -m benchmarks.unseen --list
-    python -m benchmarks.unseen --check [...]
+    python -m benchmarks.unseen --list | --check [...]
 
 Plants every fault in turn, compares the device locally, and diagnoses it as `parity diagnose` does, over a golden of
 two chat prompts. A line of JSON a fault: its truth, written down before any diagnosis, and the first answer. A log that

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 from ml_dtypes import bfloat16
 
-from benchmarks.unseen.moments import alter, moment, scaled
+from benchmarks.unseen.moments import alter, replaced, scaled
 from benchmarks.unseen.planting import Part
 from parity.device.faults.planting import edit
 from parity.device.pipeline import Pipeline
 
 fault = Part("target attention", 2)
-LINEAR, ATTEND = "kernels.target_layer:linear", "kernels.target_layer:attend"
 QUERIES, WINDOW, TILE = 8, 32, 64
 """Heads of queries; keys of a sliding window; keys that the attention takes at a time."""
 
@@ -65,7 +64,7 @@ def _(pipeline: Pipeline) -> None:
             return made
         return at.changed(made, lambda value: np.concatenate([value[:, :128], at.host(clean(x, weight))[:, 128:]], 1))
 
-    alter(pipeline, LINEAR, change)
+    alter(pipeline, "kernels.target_layer:linear", change)
 
 
 @fault(
@@ -126,7 +125,7 @@ def _(pipeline: Pipeline) -> None:
         mixed = np.einsum("bsnp,bpnd->bsnd", parts[..., :TILE], np.repeat(at.host(values[:, :TILE]), 2, axis=2))
         return at.array(whole + ((factor - 1) * mixed / total[..., None]).reshape(whole.shape), q)
 
-    alter(pipeline, ATTEND, change)
+    alter(pipeline, "kernels.target_layer:attend", change)
 
 
 @fault(
@@ -139,14 +138,11 @@ def _(pipeline: Pipeline) -> None:
     "pass = verify and row >= 1 and layer % 2 = 0",
 )
 def _(pipeline: Pipeline) -> None:
-    at = moment(pipeline)
-    clean = pipeline.target.step
-
-    def step(rows):
+    def change(at, clean, rows):
         made = clean(rows)
         if at.kind != "verify":
             return made
         near = rows.positions[0, 0] - np.arange(made.span) < WINDOW
         return replace(made, seen=made.seen | {WINDOW: at.array(at.host(made.seen[None]) & near, made.seen[None])})
 
-    pipeline.target.step = step
+    replaced(pipeline, pipeline.target, "step", change)

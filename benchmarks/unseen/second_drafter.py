@@ -28,7 +28,7 @@ def _(pipeline: Pipeline) -> None:
 @fault(
     "masked-residual-normed",
     "masked rows take the normed fused hidden as layer 0's residual",
-    "drafter.layers.0.out",
+    "drafter.layers.0.ffn_out",
     "draft",
     "residual of layer 0",
     "masked rows, layer 0",
