@@ -1,8 +1,7 @@
 """What a comparison and a diagnosis make of faults that neither was written for.
 
-    python -m benchmarks.unseen [--golden DIR] [--only ID ...] [--every N --from I] [--limit 60] [--log FILE.jsonl]
-    python -m benchmarks.unseen --list
-    python -m benchmarks.unseen --check [...]
+    python -m benchmarks.unseen [--set N] [--only ID ...] [--every N --from I] [--golden DIR] [--limit 60] [--log FILE]
+    python -m benchmarks.unseen --list | --check [...]
 
 Plants every fault in turn, compares the device locally, and diagnoses it as `parity diagnose` does, over a golden of
 two chat prompts. A line of JSON a fault: its truth, written down before any diagnosis, and the first answer. A log that
@@ -88,7 +87,8 @@ def chosen(options) -> list:
     unknown = set(options.only or ()) - set(FAULTS)
     if unknown:
         raise SystemExit(f"{', '.join(sorted(unknown))}: no such unseen fault; --list names them")
-    faults = [FAULTS[one] for one in options.only or FAULTS][options.first :: options.every]
+    faults = [FAULTS[one] for one in options.only or FAULTS]
+    faults = [fault for fault in faults if options.set in (None, fault.number)][options.first :: options.every]
     done = set()
     if options.log and options.log.exists():
         done = {json.loads(line)["id"] for line in options.log.read_text().splitlines()}
@@ -125,6 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.unseen", description=__doc__.splitlines()[0])
     parser.add_argument("--golden", type=Path)
     parser.add_argument("--only", nargs="+", metavar="ID")
+    parser.add_argument("--set", type=int, choices=sorted({fault.number for fault in FAULTS.values()}), metavar="N")
     parser.add_argument("--every", type=int, default=1, metavar="N")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="I")
     parser.add_argument("--limit", type=float, default=60)

@@ -24,6 +24,7 @@ class Unseen:
         condition: the same in the grammar of `parity.device.faults.conditions`; empty where that cannot say it.
         precision: the device's; float32 where bfloat16's noise is as large as the defect.
         plant: puts it into a pipeline.
+        number: of the set that it was written with.
     """
 
     id: str
@@ -36,19 +37,20 @@ class Unseen:
     condition: str
     precision: str
     plant: Callable[[Any], None]
+    number: int = 1
 
     @property
     def truth(self) -> dict[str, Any]:
         """All that is known of it beforehand, for JSON."""
-        told = {name: value for name, value in vars(self).items() if name != "plant"}
-        return told | {"conditional": bool(self.words), "float32_only": self.precision == "float32"}
+        told = {name: value for name, value in vars(self).items() if name not in ("plant", "number")}
+        return told | {"set": self.number, "conditional": bool(self.words), "float32_only": self.precision == "float32"}
 
 
 class Part:
-    """The faults of one part of the pipeline, in order."""
+    """The faults of one part of the pipeline that one set holds, in order."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, number: int = 1) -> None:
+        self.name, self.number = name, number
         self.faults: list[Unseen] = []
 
     def __call__(
@@ -65,8 +67,8 @@ class Part:
         """Enter the decorated function, which changes a pipeline, as a fault."""
 
         def enter(plant: Callable[[Any], None]) -> Callable[[Any], None]:
-            put = in_each(plant)
-            self.faults.append(Unseen(id, self.name, what, stage, passes, component, words, condition, precision, put))
+            truth = id, self.name, what, stage, passes, component, words, condition, precision
+            self.faults.append(Unseen(*truth, in_each(plant), self.number))
             return plant
 
         return enter

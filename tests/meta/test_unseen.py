@@ -18,6 +18,12 @@ def test_every_fault_has_an_id_of_its_own():
     assert not set(declared) & set(CATALOGUE)
 
 
+def test_every_fault_says_which_set_it_is_of():
+    of = [fault.truth["set"] for fault in FAULTS.values()]
+    assert set(of) == {1, 2}
+    assert of.count(2) == 40
+
+
 def test_every_truth_is_filled_in():
     for fault in FAULTS.values():
         assert fault.what and fault.component and fault.part, fault.id
