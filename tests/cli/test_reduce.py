@@ -11,10 +11,12 @@ from parity.compare.report import INCONCLUSIVE, Place, Report
 from parity.compare.structure import Finding
 from parity.diagnose.ranks import RankMismatch
 from parity.golden.store import Dump
+from tests.sample import by_night
 
 WINDOW = 32
 
 
+@by_night
 def test_a_window_that_is_off_shows_once_the_prompt_is_longer_than_the_window(parity, small_golden, tmp_path):
     out, file = tmp_path / "reduced", tmp_path / "reduced.json"
     device = ("--device", "parity.device.faults:attn_window_missing_once")

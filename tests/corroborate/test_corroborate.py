@@ -17,6 +17,7 @@ from parity.golden.verify import write_prompts
 from parity.references import dump
 from parity.references.hypotheses import taps
 from tests.golden.edits import rewrite
+from tests.sample import by_night
 
 ROOT = Path(__file__).parents[2]
 VLLM = ROOT / "fixtures" / "vllm" / "p-eagle-k3-b2"
@@ -190,6 +191,7 @@ def test_one_golden_is_one_opinion(parity, clean):
     assert parity("corroborate", clean.folder).code == 2
 
 
+@by_night
 def test_the_stages_gate_does_not_pass_over_a_disputed_golden(parity, disputed):
     found = parity("gate", "--golden", disputed, "--only", "stages")
     assert found.code == 3 and "the references themselves disagree" in found.out, found.out

@@ -87,6 +87,7 @@ def test_a_norm_is_that_of_the_numpy_engine_bit_for_bit():
         np.testing.assert_array_equal(np.asarray(kind(*compiled, 1e-5)), np.asarray(kind(*plain, 1e-5)))
 
 
+@by_night
 def test_it_decodes_as_the_numpy_engine_does(loaded, load, prompts):
     for prompt in prompts:
         assert loaded().generate(prompt, 12) == load(3).generate(prompt, 12)

@@ -14,7 +14,7 @@ from parity.history import append, load
 from parity.nightly.folder import NightFolder
 from parity.nightly.process import CellJob, Job, environment, run_job
 from tests.nightly.conftest import DYING, ROOT, nightly
-from tests.sample import WHOLE
+from tests.sample import WHOLE, by_night
 
 TAPS = "parity.device.faults:tap_off_by_one"
 DEVICES = {
@@ -224,6 +224,7 @@ def test_an_end_without_a_result_is_one_sentence(factory, words, lost, run):
     assert words in answer.error and answer.lost == lost and answer.result is None
 
 
+@by_night
 def test_a_hang_ends_at_the_time_limit(run, tmp_path):
     answer = run("hangs", limit=6)
     assert answer.error == "it gave no result within 6 s and was ended" and not answer.lost
