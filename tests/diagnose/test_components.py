@@ -10,7 +10,7 @@ import pytest
 
 from parity.compare.rows import StageRows
 from parity.diagnose.components.elements import in_elements
-from parity.diagnose.components.products import in_products, preferred
+from parity.diagnose.components.products import in_faint_parts, in_products, preferred
 from parity.diagnose.components.rotations import in_rotations
 from parity.diagnose.components.wrong import WrongRows
 from parity.stages import declared
@@ -27,11 +27,16 @@ def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def wrong(golden, device, stage="target.layers.1.attn_out"):
-    """The wrong rows of made-up ones; the device rounds to bfloat16, as the floor does by other bits."""
+def rows_of(golden, device, stage="target.layers.1.attn_out"):
+    """Made-up rows; the device rounds to bfloat16, as the floor does by other bits."""
     floor = bfloat16(golden * (1 + random(*golden.shape, seed=9) * 2e-3))
     places = np.zeros(len(golden), np.int64), np.zeros(len(golden), np.int64), np.arange(len(golden))
-    return WrongRows.of(StageRows(NAMES[stage], golden, bfloat16(device), floor, *places), "bfloat16")
+    return StageRows(NAMES[stage], golden, bfloat16(device), floor, *places)
+
+
+def wrong(*of):
+    """The wrong ones of them."""
+    return WrongRows.of(rows_of(*of), "bfloat16")
 
 
 def said(found):
@@ -156,6 +161,15 @@ PRODUCTS = {
 @pytest.mark.parametrize("says", PRODUCTS)
 def test_the_part_of_a_product_is_said(says):
     assert said(in_products(wrong(WHOLE, PRODUCTS[says]), PRODUCT)).startswith(says)
+
+
+def test_a_part_that_is_faintly_off_is_found_over_all_rows():
+    floor = np.linalg.norm(WHOLE) / np.sqrt(WHOLE.size) * 2e-3
+    noise = floor * random(*WHOLE.shape, seed=11)
+    of = WrongRows.of(rows_of(WHOLE, without(32, 48, 4e-3) + noise), "bfloat16", whole=True)
+    told = in_faint_parts(of, PRODUCT)
+    assert told.says.startswith("head 2 counts 1.00") and told.whole
+    assert in_faint_parts(WrongRows.of(rows_of(WHOLE, WHOLE + noise), "bfloat16", whole=True), PRODUCT) is None
 
 
 def test_few_rows_do_not_name_what_has_as_many_numbers():

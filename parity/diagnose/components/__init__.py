@@ -73,7 +73,7 @@ def _faint(every: WrongRows | None, products: Callable[[], Sequence[StageProduct
     made = products() if every is not None else ()
     whole = [product for product in made if every is not None and len(product.x) == len(every.numbers)]
     found = (in_faint_parts(every, product) for product in whole[:1] if every is not None)
-    return tuple(one for one in found if one is not None)
+    return tuple(one for one in found if one is not None and one.whole)
 
 
 def _is_near(one: Component) -> bool:
