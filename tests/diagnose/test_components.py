@@ -93,6 +93,12 @@ def test_a_pair_that_turns_otherwise_is_said_and_by_how_much():
     assert found.startswith("dimensions 5, 21 of 32: rotation: pair 5 turned by +0.03 a position")
 
 
+def test_rows_that_all_turn_by_one_angle_are_not_said_to_turn_by_position():
+    golden = random(ROWS, HEADS, 32)
+    found = said(in_rotations(wrong(golden, rotated(golden, 0.0, np.linspace(1.5, 0.1, 16)), "target.layers.1.q")))
+    assert found.startswith("rotation: 16 of 16 pairs, 0 the first, turned by +1.5 (radians)")
+
+
 def test_a_bias_before_the_rotation_is_told_from_any_other_error():
     golden, frequencies = random(ROWS, HEADS, 32), np.linspace(0.9, 0.01, 16)
     added = rotated(np.broadcast_to(random(HEADS, 32, seed=4), golden.shape), frequencies)

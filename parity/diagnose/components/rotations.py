@@ -22,7 +22,10 @@ def in_rotations(wrong: WrongRows) -> Iterator[Component | None]:
     """Readings of a stage of heads whose halves are rotated pairs."""
     if wrong.rows.named.stage.part not in ("q", "k") or len(wrong.tail) != 2 or wrong.tail[1] % 2:
         return
-    yield _turned(wrong)
+    steady = _turned(wrong, by_position=False)
+    yield steady
+    if steady is None or not steady.whole:  # over few positions the two are alike
+        yield _turned(wrong, by_position=True)
     yield _constant_before(wrong)
 
 
@@ -37,25 +40,24 @@ def _flat(wrong: WrongRows, pairs: np.ndarray) -> np.ndarray:
     return np.concatenate([pairs.real, pairs.imag], axis=-1).reshape(len(pairs), -1)[:, wrong.columns]
 
 
-def _turned(wrong: WrongRows) -> Component | None:
-    """Each pair turned by an angle of its own a position, the same in every head."""
+def _turned(wrong: WrongRows, by_position: bool) -> Component | None:
+    """Each pair turned, the same in every head: by an angle of its own, or by one a position."""
     golden, device = _pairs(wrong, wrong.golden), _pairs(wrong, wrong.device)
     position = wrong.rows.position.astype(np.float64)
-    if len(np.unique(position)) < LEAST:
+    if by_position and len(np.unique(position)) < LEAST:
         return None
     products = (device * golden.conj()).sum(axis=1, keepdims=True)
-    turns = _turns(products, position)
+    turns = _turns(products, position) if by_position else np.zeros(golden.shape[2])
     start = np.angle((np.exp(-1j * np.outer(position, turns)) * products[:, 0]).sum(axis=0))
-    off, askew = np.flatnonzero(np.abs(turns) > TURNED), np.flatnonzero(np.abs(start) > ASKEW)
-    which = off if len(off) else askew
+    size, least, what = (turns, TURNED, " a position") if by_position else (start, ASKEW, "")
+    which = np.flatnonzero(np.abs(size) > least)
     if not len(which):
         return None
     first = which[0]
     many = f"pair {first}" if len(which) == 1 else f"{len(which)} of {len(turns)} pairs, {first} the first,"
-    how = f"by {turns[first]:+.4g} a position" if len(off) else f"by {start[first]:+.4g}"
     turned = golden * np.exp(1j * (np.outer(position, turns) + start))[:, None, :]
-    says = f"{wrong.where}rotation: {many} turned {how} (radians)"
-    return wrong.judged(says, _flat(wrong, turned - golden), 2 * len(turns))
+    says = f"{wrong.where}rotation: {many} turned by {size[first]:+.4g}{what} (radians)"
+    return wrong.judged(says, _flat(wrong, turned - golden), len(turns) * (1 + by_position))
 
 
 def _constant_before(wrong: WrongRows) -> Component | None:
