@@ -60,6 +60,10 @@ class Replay:
     golden: Dump
     precision: str
 
+    def products(self, stage, ids, budget, recorder, rounds=None):
+        """None: its stages come of no weights."""
+        return ()
+
     def run(self, assumed, ids, budget, recorder, rounds=None):
         """One prompt."""
         prompts = [one.ids for one in self.golden.manifest.case.prompts]
