@@ -17,9 +17,8 @@ from torch import Tensor
 
 from parity.references.hypotheses.masks import Attend, attending, seen_keys
 from parity.references.hypotheses.mutating import layers_of
-from parity.references.products.product import Made, Product, entered, linear
+from parity.references.products.product import FLOATS, Made, Product, entered, linear
 
-FLOATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 NEAR = (1, 2, 3, 4)
 """Distances of single keys, and numbers of rows in a pass."""
 FIRST = (1, 4, 8, 16)

@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from parity.references.hypotheses.routing import running
-from parity.references.products.product import Made, Product, entered, linear
+from parity.references.products.product import FLOATS, Made, Product, entered, linear
 
-FLOATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 TILE = 32
 """Inputs behind the last whole tiles are what a loop over tiles forgets; MXFP4 blocks are as wide."""
 

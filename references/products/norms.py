@@ -10,9 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity.references.products.product import Made, Product, entered, linear
-
-FLOATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+from parity.references.products.product import FLOATS, Made, Product, entered, linear
 
 Norm = Callable[[Tensor], Tensor]
 

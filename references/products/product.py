@@ -12,6 +12,9 @@ from torch import Tensor
 
 from parity.references.hypotheses.mutating import entering
 
+FLOATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+"""Formats of eight bits that values are kept in by mistake."""
+
 Parts = Sequence[tuple[str, int, int]]
 """Names of runs of columns: (name, first, behind the last)."""
 

@@ -98,9 +98,10 @@ def _bits(wrong: WrongRows) -> Component | None:
         if (_to_bits(device, bits) == device).all():
             if (_to_bits(golden.astype(np.float32).astype(np.float64), bits) == golden).mean() > 0.5:
                 return None
-            within = (np.abs(device - golden) <= 2.0 ** (1 - bits) * np.maximum(np.abs(golden), np.abs(device))).mean()
+            apart, largest = np.abs(device - golden), np.maximum(np.abs(golden), np.abs(device))
+            within = float((apart <= 2.0 ** (1 - bits) * largest).mean())
             says = f"{wrong.where}{bits} significant bits are kept (fp8 keeps 4 as e4m3, 3 as e5m2)"
-            return Component(says, 1.0, None) if within > 0.95 else None
+            return Component(says, within, None) if within > 0.95 else None
     return None
 
 

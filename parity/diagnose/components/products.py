@@ -184,11 +184,16 @@ def _entered_otherwise(
     """What enters is changed, in all parts or in some of them."""
     if not np.isfinite(change).all():
         return None
-    whole = wrong.judged(f"{wrong.where}{says}", change @ weight.T, 0)
-    if (whole and whole.whole) or not parts:
-        return whole
     made = [(name, change[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]
-    return _in_some(wrong, says, made) or whole
+    return _in_all_or_some(wrong, says, change @ weight.T, made)
+
+
+def _in_all_or_some(
+    wrong: WrongRows, says: str, model: np.ndarray, made: Sequence[tuple[str, np.ndarray]]
+) -> Component | None:
+    """A change of all parts, or where that leaves something of some of them."""
+    whole = wrong.judged(f"{wrong.where}{says}", model, 0)
+    return whole if whole and whole.whole else _in_some(wrong, says, made) or whole
 
 
 def _in_some(wrong: WrongRows, says: str, made: Sequence[tuple[str, np.ndarray]]) -> Component | None:
@@ -203,8 +208,9 @@ def _in_some(wrong: WrongRows, says: str, made: Sequence[tuple[str, np.ndarray]]
     if not those:
         return None
     named = ", ".join(name for name, _ in those)
+    told = f"{says} ({named})" if says else named
     model = np.sum([part for _, part in those], axis=0)
-    found = wrong.judged(f"{wrong.where}{says} ({named})", model, len(made))
+    found = wrong.judged(f"{wrong.where}{told}", model, len(made))
     return found and replace(found, numbers=len(those))
 
 
@@ -217,10 +223,8 @@ def _rounded(
     coarse["int8 by row"] = np.round(weight / np.maximum(step, 1e-300)) * step
     for name, low in coarse.items():
         change = low.astype(np.float64) - weight
-        says = f"the weight in {name}"
-        whole = wrong.judged(f"{wrong.where}{says}", x @ change.T, 0)
         made = [(part, x[:, first:last] @ change[:, first:last].T) for part, first, last in parts]
-        yield whole if whole and whole.whole else _in_some(wrong, says, made) or whole
+        yield _in_all_or_some(wrong, f"the weight in {name}", x @ change.T, made)
 
 
 def _crossed(
@@ -239,8 +243,7 @@ def _crossed(
         for other, one, _ in alike
         if one != first
     ]
-    found = _in_some(wrong, "", made)
-    return found and replace(found, says=found.says.replace(" (", "").replace(")", ""))
+    return _in_some(wrong, "", made)
 
 
 def _shares(wrong: WrongRows, parts: Sequence[np.ndarray]) -> Component | None:
@@ -294,13 +297,12 @@ def _contributing(
     part = x[:, chosen]
     fitted = np.linalg.lstsq(part, wrong.error[:, wrong.columns], rcond=None)[0]
     own = weight[:, chosen].T
-    factor = 1 + float((fitted * own).sum()) / max(float((own**2).sum()), 1e-300)
     missing = np.linalg.norm(fitted + own) < 0.1 * np.linalg.norm(own)
     of = [name for name, first, last in parts if chosen[first:last].any()]
     told = f"input {ranges_of(chosen, chosen.shape) or 'columns here and there'}"
     told += f" ({', '.join(of[:3])})" if of else ""
     says = f"{wrong.where}{told} are missing" if missing else f"{wrong.where}the weight of {told}"
-    return wrong.judged(says, part @ fitted, fitted.size) if np.isfinite(factor) else None
+    return wrong.judged(says, part @ fitted, fitted.size)
 
 
 def _entered(wrong: WrongRows, weight: np.ndarray, name: str) -> Component | None:

@@ -29,9 +29,9 @@ FREEDOM = 0.34
 class Component:
     """A part of a stage's computation that accounts for its error.
 
-    `explained` is the share of the squared error of the wrong rows, `rest` what is left in x noise (None where bits or
-    whole numbers tell), `where` which rows
-    are wrong, '' where all are or nothing tells.
+    `explained` is the share of the squared error of the wrong rows, `rest` what is left in x noise. Where bits or whole
+    numbers tell there is no rest, and `explained` is the share of the elements, or rows, of which it is true. `where`
+    says which rows are wrong, '' where all are or nothing tells; `numbers` are those of the reading's own.
     """
 
     says: str
