@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE))
 
+from benchmarks.answers import answered_by  # noqa: E402
 from benchmarks.diagnosis import says_the_same  # noqa: E402
 from parity.api import diagnose_device, open_golden  # noqa: E402
 from parity.compare import compare  # noqa: E402
@@ -54,21 +55,18 @@ def answered(golden, fault, limit: float) -> dict:
     begun = time.process_time()
     found = diagnose_device(golden, name, fault.precision, limit=limit)
     seconds = round(time.process_time() - begun, 1)
-    if isinstance(found, list):
-        answers = [(each.id, each.says) for each in found]
-    else:
-        answers = [(cause.hypothesis, cause.says) for cause in found.causes] if found else []
-    rest = getattr(found, "unexplained", None)
-    named = bool(answers) and any(says_the_same(id, plain(one)) for one, _ in answers)
-    return seen | {
-        "fault": fault.id,
-        "due": fault.stage,
-        "placed": seen["first"].split(",")[0] == fault.stage,
-        "answers": answers,
-        "named": named,
-        "unexplained": rest.stage if rest else "",
-        "seconds": seconds,
-    }
+    said = answered_by(found)
+    return (
+        seen
+        | said
+        | {
+            "fault": fault.id,
+            "due": fault.stage,
+            "placed": seen["first"].split(",")[0] == fault.stage,
+            "named": any(says_the_same(id, plain(one)) for one, _ in said["answers"]),
+            "seconds": seconds,
+        }
+    )
 
 
 def plain(hypothesis: str) -> str:

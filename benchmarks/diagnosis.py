@@ -26,6 +26,7 @@ from tempfile import TemporaryDirectory
 HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE))
 
+from benchmarks.answers import answered_by  # noqa: E402
 from parity.api import diagnose_device, open_golden  # noqa: E402
 from parity.device.faults import CATALOGUE  # noqa: E402
 from parity.diagnose import clock  # noqa: E402
@@ -41,19 +42,11 @@ def diagnosed(golden, fault: str, show: str = "", limit: float | None = None) ->
     start, processor = time.perf_counter(), time.process_time()
     name = f"parity.device.faults:{fault.replace('-', '_')}" + (f",show={show}" if show else "")
     found = diagnose_device(golden, name, CATALOGUE[fault].precision, limit=limit)
-    answers = [(one.id, one.says) for one in found] if isinstance(found, list) else []
-    unexplained, signature = "", ()
-    if found and not answers:
-        answers = [(cause.hypothesis, cause.says) for cause in found.causes]
-        unexplained = found.unexplained.stage if found.unexplained else ""
-        signature = found.signature
-    return {
+    said = answered_by(found)
+    return said | {
         "fault": fault,
-        "answers": answers,
-        "unexplained": unexplained,
-        "components": [(stage, str(part)) for stage, part in getattr(found, "components", ())],
-        "signature": signature,
-        "named": bool(answers) and says_the_same(fault, answers[0][0]),
+        "signature": getattr(found, "signature", ()),
+        "named": bool(said["answers"]) and says_the_same(fault, said["answers"][0][0]),
         "seconds": round(time.perf_counter() - start, 1),
         "processor": round(time.process_time() - processor, 1),
     }

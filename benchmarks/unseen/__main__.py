@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.answers import answered_by
 from benchmarks.unseen import FAULTS
 from parity.api import diagnose_device, open_golden
 from parity.compare import compare
@@ -53,13 +54,7 @@ def diagnosed(golden, name: str, precision: str, limit: float) -> dict:
     begun = time.process_time()
     found = diagnose_device(golden, name, precision, limit=limit)
     seconds = round(time.process_time() - begun, 1)
-    if isinstance(found, list):
-        answers = [(each.id, each.says) for each in found]
-    else:
-        answers = [(cause.hypothesis, cause.says) for cause in found.causes] if found else []
-    rest = getattr(found, "unexplained", None)
-    parts = [(stage, str(part)) for stage, part in getattr(found, "components", ())]
-    return {"answers": answers, "components": parts, "unexplained": rest.stage if rest else "", "seconds": seconds}
+    return answered_by(found) | {"seconds": seconds}
 
 
 def tried(action, *arguments) -> dict:
