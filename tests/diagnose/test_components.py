@@ -10,9 +10,9 @@ import pytest
 
 from parity.compare.rows import StageRows
 from parity.diagnose.components.elements import in_elements
-from parity.diagnose.components.products import in_faint_parts, in_products, preferred
+from parity.diagnose.components.products import in_faint_parts, in_products
 from parity.diagnose.components.rotations import in_rotations
-from parity.diagnose.components.wrong import WrongRows
+from parity.diagnose.components.wrong import WrongRows, preferred
 from parity.stages import declared
 
 ROWS, WIDTH, HEADS = 60, 96, 4

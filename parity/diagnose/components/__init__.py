@@ -1,8 +1,8 @@
 """Which part of a stage's computation is wrong, read from the golden's and the device's rows alone.
 
 No list of defects: wrong.py holds the wrong rows, and each reading is a model of their error with few numbers of its
-own: what the elements hold (elements.py), how heads are turned (rotations.py), what a product adds up (products.py),
-what other stages hold (other_stages.py). A reading is named where it leaves nothing but noise.
+own: what the elements hold (elements.py), how heads are turned (rotations.py), what a product adds up (products.py,
+columns.py), what other stages hold (other_stages.py). A reading is named where it leaves nothing but noise.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from parity.compare.relations import Facts, relation
 from parity.compare.rows import stage_rows
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.other_stages import in_other_stages
-from parity.diagnose.components.products import StageProduct, in_faint_parts, in_products, led_back, preferred
+from parity.diagnose.components.products import StageProduct, in_faint_parts, in_products, led_back
 from parity.diagnose.components.rotations import in_rotations
 from parity.diagnose.components.whole_numbers import WHOLLY, in_whole_numbers
-from parity.diagnose.components.wrong import Component, WrongRows
+from parity.diagnose.components.wrong import Component, WrongRows, preferred
 from parity.golden.views import DumpView, TrustedGolden
 
 __all__ = ["Component", "StageProduct", "components"]

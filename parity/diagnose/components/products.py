@@ -9,23 +9,15 @@ from typing import Protocol
 import ml_dtypes
 import numpy as np
 
-from parity.diagnose.components.wrong import Component, WrongRows, ranges_of
+from parity.diagnose.components.columns import contraction, left_out
+from parity.diagnose.components.wrong import Component, WrongRows, best_of
 
 FLOATS = (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
 MANY = 16
 """Parts of which every two are tried against each other."""
 
-DEAR = 1e-3
-"""Share of the error that each number of a reading's own has to earn."""
-
-RUNS = 4
-"""Runs of neighbouring columns that are tried."""
-
 FULL = 0.02
 """A factor this near to 0, 1 or 2 is that number: weights in bfloat16 and noise move a fitted one by less."""
-
-WIDE = 1 << 12
-"""Input columns of a part over which all runs are tried: a table of 128 MB."""
 
 LED, FOUND = 48, 0.9
 """Wrong rows that are led back to a product, evenly chosen, and the share of them that has to arrive."""
@@ -70,23 +62,23 @@ def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component |
     """Every reading, the one with the fewest numbers of its own first."""
     x, parts = product.x[wrong.numbers], product.parts
     if product.weight is None:
-        yield _best(
+        yield best_of(
             wrong.judged(f"{wrong.where}{says}", (other[wrong.numbers] - x)[:, wrong.columns], 0)
             for says, other in product.others()
         )
         return
     weight = product.weight[wrong.columns].astype(np.float64)
     held = [(name, x[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]
-    yield _best(_scaled(wrong, name, part) for name, part in held)
-    yield _left_out(wrong, x, weight, parts or [("", 0, x.shape[1])])
-    yield _best(
+    yield best_of(_scaled(wrong, name, part) for name, part in held)
+    yield left_out(wrong, x, weight, parts or [("", 0, x.shape[1])])
+    yield best_of(
         _entered_otherwise(wrong, says, other[wrong.numbers] - x, weight, parts) for says, other in product.others()
     )
-    yield _best(_rounded(wrong, x, weight, parts))
+    yield best_of(_rounded(wrong, x, weight, parts))
     yield _crossed(wrong, x, weight, parts)
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
-    yield _contraction(wrong, x, weight, parts)
-    yield _best(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
+    yield contraction(wrong, x, weight, parts)
+    yield best_of(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
 
 
 def in_faint_parts(wrong: WrongRows, product: StageProduct) -> Component | None:
@@ -127,15 +119,6 @@ def led_back(wrong: WrongRows, product: StageProduct) -> WrongRows | None:
     return WrongRows(rows, golden[found], device[found], off[found], golden.shape[1:], every, numbers[found]).in_words()
 
 
-def _best(found: Iterator[Component | None]) -> Component | None:
-    return max(filter(None, found), key=preferred, default=None)
-
-
-def preferred(one: Component) -> tuple[bool, float]:
-    """Larger for the reading that is chosen: one that leaves nothing, then what it explains, less for each number."""
-    return one.whole, one.explained - one.numbers * DEAR
-
-
 def _scaled(wrong: WrongRows, name: str, part: np.ndarray) -> Component | None:
     """One part with another factor."""
     size = float((part**2).sum())
@@ -149,33 +132,6 @@ def _times(factor: float) -> str:
     if abs(factor) < FULL:
         return "is missing"
     return "counts twice" if abs(factor - 2) < FULL else f"counts {factor:.4g} times"
-
-
-def _left_out(
-    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Sequence[tuple[str, int, int]]
-) -> Component | None:
-    """A run of input columns of one part that is left out: the best of all runs, by sums over a table of products."""
-    error, best = wrong.error[:, wrong.columns], (0.0, 0, 0, "")
-    for name, first, last in parts:
-        if not 1 < last - first <= WIDE:
-            continue
-        inside = slice(first, last)
-        gram = (x[:, inside].T @ x[:, inside]) * (weight[:, inside].T @ weight[:, inside])
-        met = np.concatenate(([0.0], np.cumsum(((x[:, inside].T @ error) * weight[:, inside].T).sum(axis=1))))
-        table = np.zeros((last - first + 1,) * 2)
-        table[1:, 1:] = gram.cumsum(axis=0).cumsum(axis=1)
-        whole = np.diag(table)
-        gain = 2 * (met[None] - met[:, None]) + (whole[None] - table - table.T + whole[:, None])
-        gain = np.where(np.arange(len(gain))[:, None] < np.arange(len(gain)), gain, np.inf)
-        start, end = map(int, np.unravel_index(gain.argmin(), gain.shape))
-        if gain[start, end] < best[0]:
-            best = float(gain[start, end]), first + start, first + end, name
-    gained, start, end, name = best
-    if gained == 0.0:
-        return None
-    at = next(first for of, first, _ in parts if of == name)
-    says = f"{wrong.where}inputs {start - at} to {end - at - 1}{f' of {name}' if name else ''} are left out"
-    return wrong.judged(says, -(x[:, start:end] @ weight[:, start:end].T), 2)
 
 
 def _entered_otherwise(
@@ -257,52 +213,6 @@ def _shares(wrong: WrongRows, parts: Sequence[np.ndarray]) -> Component | None:
         model[row] = held @ np.linalg.lstsq(held, error[row], rcond=None)[0]
         numbers += held.shape[1]
     return wrong.judged(f"{wrong.where}what the chosen experts weigh, row by row", model, numbers)
-
-
-def _contraction(
-    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Sequence[tuple[str, int, int]]
-) -> Component | None:
-    """The columns of the input whose contributions differ: those that lie in what the error spans over the rows."""
-    error = wrong.error[:, wrong.columns] / wrong.noise
-    left, size, _ = np.linalg.svd(error, full_matrices=False)
-    edge = 1.5 * (np.sqrt(error.shape[0]) + np.sqrt(error.shape[1]))  # the largest of noise alone, and a half
-    rank = int((size > edge).sum())
-    if not 0 < rank <= min(error.shape) // 2:
-        return None
-    columns = x / np.maximum(np.linalg.norm(x, axis=0), 1e-300)
-    inside = np.linalg.norm(left[:, :rank].T @ columns, axis=0)
-    return _best(_contributing(wrong, x, weight, parts, chosen) for chosen in _candidates(inside, rank))
-
-
-def _candidates(inside: np.ndarray, count: int) -> Iterator[np.ndarray]:
-    """Sets of so many columns [D] that may span the error: the best runs of neighbours, and the best ones anywhere.
-
-    Columns of a hidden state are much alike, so that the best one by one need not be those that belong together.
-    """
-    places = np.arange(len(inside))
-    means = np.convolve(inside, np.ones(count), "valid")
-    for start in np.argsort(-means)[:RUNS]:
-        yield (places >= start) & (places < start + count)
-    yield np.isin(places, np.argsort(-inside)[:count])
-
-
-def _contributing(
-    wrong: WrongRows,
-    x: np.ndarray,
-    weight: np.ndarray,
-    parts: Sequence[tuple[str, int, int]],
-    chosen: np.ndarray,
-) -> Component | None:
-    """The error as what these columns of the input contribute with another weight."""
-    part = x[:, chosen]
-    fitted = np.linalg.lstsq(part, wrong.error[:, wrong.columns], rcond=None)[0]
-    own = weight[:, chosen].T
-    missing = np.linalg.norm(fitted + own) < 0.1 * np.linalg.norm(own)
-    of = [name for name, first, last in parts if chosen[first:last].any()]
-    told = f"input {ranges_of(chosen, chosen.shape) or 'columns here and there'}"
-    told += f" ({', '.join(of[:3])})" if of else ""
-    says = f"{wrong.where}{told} are missing" if missing else f"{wrong.where}the weight of {told}"
-    return wrong.judged(says, part @ fitted, fitted.size)
 
 
 def _entered(wrong: WrongRows, weight: np.ndarray, name: str) -> Component | None:

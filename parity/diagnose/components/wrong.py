@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, prod, sqrt
@@ -23,6 +23,10 @@ RANGES = 4
 
 FREEDOM = 0.34
 """A model with more numbers of its own than this share of what it explains would fit noise as well."""
+
+
+DEAR = 1e-3
+"""Share of the error that each number of a reading's own has to earn."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,16 @@ class Component:
     def named(self) -> str:
         """What it is and where."""
         return f"{self.says}; {self.where}" if self.where else self.says
+
+
+def best_of(found: Iterable[Component | None]) -> Component | None:
+    """The reading that is chosen of several; None where there is none."""
+    return max(filter(None, found), key=preferred, default=None)
+
+
+def preferred(one: Component) -> tuple[bool, float]:
+    """Larger for the reading that is chosen: one that leaves nothing, then what it explains, less for each number."""
+    return one.whole, one.explained - one.numbers * DEAR
 
 
 @dataclass(frozen=True)

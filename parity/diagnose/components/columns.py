@@ -1,0 +1,88 @@
+"""Columns of a product's input in which an error lies: left out, or met by another weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from parity.diagnose.components.wrong import Component, WrongRows, best_of, ranges_of
+
+RUNS = 4
+"""Runs of neighbouring columns that are tried."""
+
+WIDE = 1 << 12
+"""Input columns of a part over which all runs are tried: a table of 128 MB."""
+
+
+def left_out(
+    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Sequence[tuple[str, int, int]]
+) -> Component | None:
+    """A run of input columns of one part that is left out: the best of all runs, by sums over a table of products."""
+    error, best = wrong.error[:, wrong.columns], (0.0, 0, 0, "")
+    for name, first, last in parts:
+        if not 1 < last - first <= WIDE:
+            continue
+        inside = slice(first, last)
+        gram = (x[:, inside].T @ x[:, inside]) * (weight[:, inside].T @ weight[:, inside])
+        met = np.concatenate(([0.0], np.cumsum(((x[:, inside].T @ error) * weight[:, inside].T).sum(axis=1))))
+        table = np.zeros((last - first + 1,) * 2)
+        table[1:, 1:] = gram.cumsum(axis=0).cumsum(axis=1)
+        whole = np.diag(table)
+        gain = 2 * (met[None] - met[:, None]) + (whole[None] - table - table.T + whole[:, None])
+        gain = np.where(np.arange(len(gain))[:, None] < np.arange(len(gain)), gain, np.inf)
+        start, end = map(int, np.unravel_index(gain.argmin(), gain.shape))
+        if gain[start, end] < best[0]:
+            best = float(gain[start, end]), first + start, first + end, name
+    gained, start, end, name = best
+    if gained == 0.0:
+        return None
+    at = next(first for of, first, _ in parts if of == name)
+    says = f"{wrong.where}inputs {start - at} to {end - at - 1}{f' of {name}' if name else ''} are left out"
+    return wrong.judged(says, -(x[:, start:end] @ weight[:, start:end].T), 2)
+
+
+def contraction(
+    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Sequence[tuple[str, int, int]]
+) -> Component | None:
+    """The columns of the input whose contributions differ: those that lie in what the error spans over the rows."""
+    error = wrong.error[:, wrong.columns] / wrong.noise
+    left, size, _ = np.linalg.svd(error, full_matrices=False)
+    edge = 1.5 * (np.sqrt(error.shape[0]) + np.sqrt(error.shape[1]))  # the largest of noise alone, and a half
+    rank = int((size > edge).sum())
+    if not 0 < rank <= min(error.shape) // 2:
+        return None
+    columns = x / np.maximum(np.linalg.norm(x, axis=0), 1e-300)
+    inside = np.linalg.norm(left[:, :rank].T @ columns, axis=0)
+    return best_of(_contributing(wrong, x, weight, parts, chosen) for chosen in _candidates(inside, rank))
+
+
+def _candidates(inside: np.ndarray, count: int) -> Iterator[np.ndarray]:
+    """Sets of so many columns [D] that may span the error: the best runs of neighbours, and the best ones anywhere.
+
+    Columns of a hidden state are much alike, so that the best one by one need not be those that belong together.
+    """
+    places = np.arange(len(inside))
+    means = np.convolve(inside, np.ones(count), "valid")
+    for start in np.argsort(-means)[:RUNS]:
+        yield (places >= start) & (places < start + count)
+    yield np.isin(places, np.argsort(-inside)[:count])
+
+
+def _contributing(
+    wrong: WrongRows,
+    x: np.ndarray,
+    weight: np.ndarray,
+    parts: Sequence[tuple[str, int, int]],
+    chosen: np.ndarray,
+) -> Component | None:
+    """The error as what these columns of the input contribute with another weight."""
+    part = x[:, chosen]
+    fitted = np.linalg.lstsq(part, wrong.error[:, wrong.columns], rcond=None)[0]
+    own = weight[:, chosen].T
+    missing = np.linalg.norm(fitted + own) < 0.1 * np.linalg.norm(own)
+    of = [name for name, first, last in parts if chosen[first:last].any()]
+    told = f"input {ranges_of(chosen, chosen.shape) or 'columns here and there'}"
+    told += f" ({', '.join(of[:3])})" if of else ""
+    says = f"{wrong.where}{told} are missing" if missing else f"{wrong.where}the weight of {told}"
+    return wrong.judged(says, part @ fitted, fitted.size)
