@@ -22,8 +22,7 @@ from tempfile import TemporaryDirectory
 HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE))
 
-from benchmarks.answers import answered_by  # noqa: E402
-from benchmarks.diagnosis import says_the_same  # noqa: E402
+from benchmarks.diagnosis import answered_by, says_the_same  # noqa: E402
 from parity.api import diagnose_device, open_golden  # noqa: E402
 from parity.compare import compare  # noqa: E402
 from parity.device.faults import CATALOGUE  # noqa: E402

@@ -26,7 +26,6 @@ from tempfile import TemporaryDirectory
 HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE))
 
-from benchmarks.answers import answered_by  # noqa: E402
 from parity.api import diagnose_device, open_golden  # noqa: E402
 from parity.device.faults import CATALOGUE  # noqa: E402
 from parity.diagnose import clock  # noqa: E402
@@ -49,6 +48,19 @@ def diagnosed(golden, fault: str, show: str = "", limit: float | None = None) ->
         "named": bool(said["answers"]) and says_the_same(fault, said["answers"][0][0]),
         "seconds": round(time.perf_counter() - start, 1),
         "processor": round(time.process_time() - processor, 1),
+    }
+
+
+def answered_by(found) -> dict:
+    """Answers as (id, what it says), the parts named by stage, and the stage that stays unexplained."""
+    if isinstance(found, list):
+        return {"answers": [(each.id, each.says) for each in found], "components": [], "unexplained": ""}
+    if not found:
+        return {"answers": [], "components": [], "unexplained": ""}
+    return {
+        "answers": [(cause.hypothesis, cause.says) for cause in found.causes],
+        "components": [(stage, str(part)) for stage, part in found.components],
+        "unexplained": found.unexplained.stage if found.unexplained else "",
     }
 
 

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.answers import answered_by
+from benchmarks.diagnosis import answered_by
 from benchmarks.unseen import FAULTS
 from parity.api import diagnose_device, open_golden
 from parity.compare import compare
