@@ -128,7 +128,7 @@ def compare(
         findings=tuple(findings),
         acceptance=acceptance(golden, run),
         first=first,
-        holds=held_instead(golden, run, golden.declared[first.stage])
+        holds=str(held_instead(golden, run, golden.declared[first.stage]) or "")
         if first and not keeps and not _two_devices(run) and not golden.imagined
         else "",
         verdict=verdict,

@@ -51,14 +51,25 @@ class Step:
         return -self.fixed, -int(self.stage > 0), -sum(map(bool, apart)), -sum(apart), -self.by_index
 
 
-def held_instead(golden: DumpView, run: DumpView, named: Named) -> str:
-    """What the wrong rows of a stage hold, in words; '' where that is nothing known."""
+@dataclass(frozen=True)
+class Held:
+    """What wrong rows hold: in words, and whether each of those looked at does."""
+
+    says: str
+    by_all: bool
+
+    def __str__(self) -> str:
+        return self.says
+
+
+def held_instead(golden: DumpView, run: DumpView, named: Named) -> Held | None:
+    """What the wrong rows of a stage hold; None where that is nothing known."""
     rows = stage_rows(golden, run, named)
     if rows is None or rows.golden.size > VALUES or not np.isfinite(rows.device.astype(np.float64)).all():
-        return ""
+        return None
     parts = parts_of(golden, rows)
     searches = (_Search(golden, run, rows, count) for count in dict.fromkeys((1, parts)))
-    return next(filter(None, (search.told() for search in searches)), "")
+    return next(filter(None, (search.told() for search in searches)), None)
 
 
 class _Search:
@@ -74,13 +85,13 @@ class _Search:
             self.looked = np.sort(np.random.default_rng(0).choice(self.wrong, MOST, replace=False))
         self.what = "row" if parts == 1 else "tap" if rows.named.stage.axes[1:] == ("TH",) else "head"
 
-    def told(self) -> str:
+    def told(self) -> Held | None:
         """What they hold."""
         if not len(self.wrong):
-            return ""
+            return None
         zero = int((~self.shown.values[self.looked].any(axis=1)).sum()) if self.rows.floor is not None else 0
         if zero >= SHARED * len(self.looked):
-            return f"{self._counted(zero)} zeros"
+            return self._told_of(zero, "zeros")
         return self._shared(*self._held(), "") or self._shared(*self._kept(), ", as the device itself showed it")
 
     def _held(self) -> tuple[tuple[str, ...], list[np.ndarray]]:
@@ -108,24 +119,24 @@ class _Search:
         first, then = (tuple(self.own.labels[unit, 1:3].tolist()) for unit in (one, other))
         return first < then and bool((self.own.values[one] != self.own.values[other]).any())
 
-    def _shared(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> str:
+    def _shared(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> Held | None:
         """The step that most units share, then the one of each head or tap, then an example."""
         step, count = self._commonest(range(len(held)), held)
         if step is None or (self.width < WIDTH and not self._telling(step, count)):
-            return ""
+            return None
         if count >= SHARED * len(self.looked):
-            return f"{self._counted(count)} {self._says(step, stages)}{whose}"
-        if self.parts > 1 and (told := self._by_part(stages, held)):
-            return f"{told}{whose}"
+            return self._told_of(count, f"{self._says(step, stages)}{whose}")
+        if self.parts > 1 and (told := self._by_part(stages, held, whose)):
+            return told
         if 2 * count >= len(self.looked):
-            return f"{self._counted(count)} {self._says(step, stages)}{whose}"
+            return self._told_of(count, f"{self._says(step, stages)}{whose}")
         holding = [place for place, labels in enumerate(held) if len(labels)]
         if 2 * len(holding) < len(self.looked):
-            return ""
+            return None
         stage, prompt, round_, position, _, part = held[holding[0]][0].tolist()
         example = self._says(Step(stage, prompt, round_, position, part, fixed=True), stages)
         where = self._place(*self.own.labels[self.looked[holding[0]], [1, 2, 3, 5]].tolist())
-        return f"{self._counted(len(holding))} others' values, the one at {where} {example}{whose}"
+        return self._told_of(len(holding), f"others' values, the one at {where} {example}{whose}")
 
     def _commonest(self, places: Sequence[int], held: Sequence[np.ndarray]) -> tuple[Step | None, int]:
         """The step that most of some units share, the simplest of several, and how many do."""
@@ -135,17 +146,17 @@ class _Search:
             steps.update({step for label in held[place].tolist() for step in self._steps(unit, label)})
         return max(steps.items(), key=lambda item: (item[1], item[0].simple), default=(None, 0))
 
-    def _by_part(self, stages: tuple[str, ...], held: Sequence[np.ndarray]) -> str:
-        """What most units of each wrong head or tap hold; '' where one of them holds nothing in common."""
+    def _by_part(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> Held | None:
+        """What most units of each wrong head or tap hold; None where one of them holds nothing in common."""
         parts, said, total = self.own.labels[self.looked, 5], [], 0
         for part in np.unique(parts).tolist():
             places = np.flatnonzero(parts == part).tolist()
             step, count = self._commonest(places, held)
             if step is None or step.fixed or 2 * count < len(places):
-                return ""
+                return None
             said.append(f"{self.what} {part} {self._says(step, stages)}")
             total += count
-        return f"{self._counted(total)} others' values: {'; '.join(said)}"
+        return self._told_of(total, f"others' values: {'; '.join(said)}{whose}")
 
     def _steps(self, unit: int, other: Sequence[int]) -> Iterator[Step]:
         """The ways to say where a unit is, from another one."""
@@ -161,6 +172,10 @@ class _Search:
         """Whether ids tell anything: one is another's by chance, several of one step are not."""
         distinct = len(np.unique(self.shown.values[self.looked], axis=0))
         return not step.fixed and count >= SHARED * len(self.looked) and distinct >= WIDTH
+
+    def _told_of(self, count: int, what: str) -> Held:
+        """What so many of those looked at hold."""
+        return Held(f"{self._counted(count)} {what}", count == len(self.looked))
 
     def _counted(self, count: int) -> str:
         """How many of the wrong ones hold something; of those looked at, where that is a sample."""

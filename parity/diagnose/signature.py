@@ -48,7 +48,8 @@ def signature(golden: TrustedGolden, run: DumpView, first: Residual) -> Iterator
     yield from _rows(rows, bad, error, "beyond float32's rounding" if precision == "float32" else f"{RED:g}x its noise")
     yield from _heads(rows)
     yield from _scale(rows)
-    yield from filter(None, [held_instead(golden, run, rows.named)])
+    held = held_instead(golden, run, rows.named)
+    yield from [str(held)] if held else []
 
 
 def _rows(rows: StageRows, bad: np.ndarray, error: np.ndarray, bound: str) -> Iterator[str]:

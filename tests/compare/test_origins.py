@@ -21,7 +21,7 @@ def held(tmp_path, stage, *plants):
     for plant in plants:
         plant(pair)
     golden, run = write(pair, tmp_path)
-    return held_instead(golden, run, golden.declared[stage])
+    return str(held_instead(golden, run, golden.declared[stage]) or "")
 
 
 def row_before(x: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.other_stages import in_other_stages
 from parity.diagnose.components.products import StageProduct, in_faint_parts, in_products, led_back
 from parity.diagnose.components.rotations import in_rotations
-from parity.diagnose.components.whole_numbers import WHOLLY, in_whole_numbers
+from parity.diagnose.components.whole_numbers import in_whole_numbers
 from parity.diagnose.components.wrong import Component, WrongRows, preferred
 from parity.golden.views import DumpView, TrustedGolden
 
@@ -58,8 +58,8 @@ def components(
     bad = np.isin(np.arange(len(rows.golden)), wrong.numbers)
     where = "" if bad.all() else relation(bad, np.ones(len(bad), bool), Facts.of(golden, rows))
     held = held_instead(golden, run, named)
-    if held.startswith(WHOLLY):
-        return (Component(held, 1.0, None, where),)
+    if held and held.by_all:
+        return (Component(held.says, 1.0, None, where),)
     found: list[Component] = []
     for readings in _readings(wrong, golden, run.manifest.case.mode, products, len(rows.golden)):
         found += [replace(one, where=where) for one in readings if one is not None and _is_near(one)]

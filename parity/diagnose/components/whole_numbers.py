@@ -10,9 +10,6 @@ from parity.compare.rows import StageRows
 from parity.diagnose.components.wrong import Component
 from parity.golden.views import DumpView, TrustedGolden
 
-WHOLLY = ("all ", "the wrong ")
-"""How what every wrong row holds begins: of some of them it is no reason."""
-
 
 def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> tuple[Component, ...]:
     """The one reading that holds for all wrong rows of an exact stage; nothing where there is none."""
@@ -24,8 +21,8 @@ def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> t
     held, values = held_instead(golden, run, rows.named), np.unique(rows.device[apart])
     if len(steps) == 1 and (apart.sum() > 2 or abs(steps[0]) == 1):
         says = f"{steps[0]:+d} wherever it differs"
-    elif held.startswith(WHOLLY):
-        says = held
+    elif held and held.by_all:
+        says = held.says
     elif len(values) == 1 and apart.sum() > 1:
         says = f"{values[0]} wherever it differs"
     else:
