@@ -18,7 +18,8 @@ from parity.references.products.attention import heads
 from parity.references.products.gated import experts, mlp
 from parity.references.products.layers import whole_layer
 from parity.references.products.norms import behind_norm, of_norm
-from parity.references.products.product import Made, Product, entered, linear
+from parity.references.products.product import Made, Parts, Product, entered, linear, projections
+from parity.references.products.rotated import before_rotation
 
 __all__ = ["Product", "watched"]
 
@@ -30,6 +31,14 @@ def _norms(loop: Any, side: str, number: int, name: str) -> list[tuple[str, Any]
     own = "post_attention_layernorm" if name == "input_layernorm" else "input_layernorm"
     beside = [(f"the layer {where}", getattr(layer, name)) for where, layer in near.items() if layer is not None]
     return [*beside, ("the layer's other norm", getattr(held[number], own))]
+
+
+def _taps(loop: Any, stage: str) -> Parts:
+    """The taps that enter the fusion, by their columns; nothing of another stage."""
+    if stage != "drafter.fc_out":
+        return ()
+    width, size = loop.drafter.fc.weight.shape[1], loop.target.model.config.hidden_size
+    return [(f"tap {first // size}", first, first + size) for first in range(0, width, size)]
 
 
 def _rows_of_table(table: Any, stack: ExitStack) -> Made:
@@ -79,7 +88,11 @@ def watched(loop: Any, stage: str) -> Iterator[Made]:
                 beside = _norms(loop, side, number, "post_attention_layernorm")
                 yield behind_norm(layer.mlp.router, layer.post_attention_layernorm, beside, stack)
                 return
-            module = {"v": lambda: layer.self_attn.v_proj}[part]()
+            names = {"q": ("q_proj",), "k": ("k_proj", "v_proj"), "v": ("v_proj", "k_proj")}[part]
+            module, beside = getattr(layer.self_attn, names[0]), projections(loop, side, number, *names)
+            if part != "v":
+                yield before_rotation(loop, number, module, beside, stack)
+                return
         elif stage == "target.embed":
             yield _rows_of_table(loop.target.model.model.embed_tokens, stack)
             return
@@ -87,6 +100,7 @@ def watched(loop: Any, stage: str) -> Iterator[Made]:
             yield of_norm(loop.target.model.model.norm if side == "target" else loop.drafter.norm, (), stack)
             return
         else:
+            beside = []
             module = {
                 "target.logits": lambda: head_of(loop, "target"),
                 "verify.logits": lambda: head_of(loop, "target"),
@@ -95,4 +109,4 @@ def watched(loop: Any, stage: str) -> Iterator[Made]:
             }[stage]()
         seen = entered(module, stack)
         calls = {"target.logits": slice(1), "verify.logits": slice(1, None)}.get(stage, slice(None))  # prefill, rounds
-        yield lambda: linear(module, torch.cat(seen[calls]))
+        yield lambda: linear(module, torch.cat(seen[calls]), _taps(loop, stage), beside=beside)

@@ -25,6 +25,9 @@ from parity.references.products.product import Made, Product, entered
 STEPS, SETTLED, FINE = 12, 1e-9, 1e-7
 """Newton steps, what may be missing of a row in the end, and how far a difference reaches, relative to a row."""
 
+LED = 48
+"""Rows that are led back at the most, evenly chosen."""
+
 Second = Callable[[Tensor], Tensor]
 """The second half of a layer, from the stream behind attention [R, H]."""
 
@@ -53,7 +56,11 @@ def whole_layer(loop: Any, side: str, number: int, layer: Any, stack: ExitStack)
             yield "no MLP", (stream + out).numpy()
 
         again = Product(second(stream + out).numpy(), None, (), others)
-        return [*fed(), again, replace(behind, back=partial(_led_back, second, stream, stream + out))]
+        return [
+            *fed(),
+            again,
+            replace(behind, back=partial(_led_back, second, stream, stream + out), inside="attention", led=LED),
+        ]
 
     return made
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity.references.hypotheses.mutating import entering
+from parity.references.hypotheses.mutating import entering, layers_of
 
 FLOATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 """Formats of eight bits that values are kept in by mistake."""
@@ -34,6 +34,9 @@ class Product:
         others: what would enter under small changes, as (what is changed, x [R, D]), made as they are asked for.
         back: from the stage's rows [r, C] and their numbers [r] to the rows of the product [r, C], where something lies
             between them; NaN where that is not found. None where they are the same.
+        inside: what those rows are called, where there is something between.
+        led: rows that are led back at the most: what costs much is asked for some.
+        beside: other weights [C, D] that might stand in the weight's place, as (whose, weight).
     """
 
     x: Any
@@ -41,6 +44,9 @@ class Product:
     parts: Parts
     others: Callable[[], Iterator[tuple[str, Any]]] = lambda: iter(())
     back: Callable[[Any, Any], Any] | None = None
+    inside: str = ""
+    led: int | None = None
+    beside: Callable[[], Iterator[tuple[str, Any]]] = lambda: iter(())
 
 
 def entered(module: Any, stack: ExitStack) -> list[Tensor]:
@@ -53,16 +59,45 @@ def entered(module: Any, stack: ExitStack) -> list[Tensor]:
 
 
 def linear(
-    module: Any, x: Tensor, parts: Parts = (), others: Callable[[], Iterator[tuple[str, Tensor]]] = lambda: iter(())
+    module: Any,
+    x: Tensor,
+    parts: Parts = (),
+    others: Callable[[], Iterator[tuple[str, Tensor]]] = lambda: iter(()),
+    beside: Sequence[tuple[str, Any]] = (),
 ) -> list[Product]:
-    weight, width, named = module.weight.detach(), x.shape[1], list(parts)
-    bias = getattr(module, "bias", None)
+    """A linear module's product; its bias is one more column.
+
+    Args:
+        x: what enters, [R, D].
+        parts, others: see `Product`.
+        beside: modules that might stand in its place, as (whose, module); those of another shape do not.
+    """
+    named, bias = list(parts), getattr(module, "bias", None)
+    if bias is not None:
+        named.append(("the bias", x.shape[1], x.shape[1] + 1))
 
     def whole(x: Tensor) -> Any:
         ones = x.new_ones(len(x), 1 if bias is not None else 0)
         return torch.cat((x, ones), dim=1).double().numpy()
 
-    if bias is not None:
-        weight = torch.cat((weight, bias.detach()[:, None]), dim=1)
-        named.append(("the bias", width, width + 1))
-    return [Product(whole(x), weight.numpy(), tuple(named), lambda: ((says, whole(x)) for says, x in others()))]
+    def weights() -> Iterator[tuple[str, Any]]:
+        for whose, one in beside:
+            if (other := _with_bias(one)).shape == weight.shape:
+                yield whose, other
+
+    weight = _with_bias(module)
+    return [Product(whole(x), weight, tuple(named), lambda: ((s, whole(x)) for s, x in others()), beside=weights)]
+
+
+def _with_bias(module: Any) -> Any:
+    """A module's weight with its bias as one more column, float32 [C, D]."""
+    weight, bias = module.weight.detach(), getattr(module, "bias", None)
+    return (weight if bias is None else torch.cat((weight, bias.detach()[:, None]), dim=1)).float().numpy()
+
+
+def projections(loop: Any, side: str, number: int, *names: str) -> list[tuple[str, Any]]:
+    """The first of these projections in the other layers, and the others of them in this one."""
+    held = dict(layers_of(loop, side, "all"))
+    beside = [(f"{name} of its layer", getattr(held[number].self_attn, name)) for name in names[1:]]
+    others = sorted((layer for layer in held if layer != number), key=lambda layer: abs(layer - number))
+    return [*beside, *((f"layer {layer}", getattr(held[layer].self_attn, names[0])) for layer in others)]

@@ -113,10 +113,15 @@ class Toy:
     x: np.ndarray
     weight: np.ndarray
     back: None = None
+    inside: str = ""
+    led: None = None
     parts: tuple = (*((f"head {one}", 16 * one, 16 * one + 16) for one in range(4)), ("the bias", 64, 65))
 
     def others(self):
         yield "the next row", np.roll(self.x, -1, axis=0)
+
+    def beside(self):
+        yield "layer 3", random(*self.weight.shape, seed=9)
 
 
 X = np.concatenate([random(ROWS, 64, seed=6), np.ones((ROWS, 1))], axis=1)
@@ -147,6 +152,18 @@ def of_the_next_row(columns=np.s_[:]):
     return x @ W.T
 
 
+def in_order(order):
+    x = X.copy()
+    for head in range(4):
+        x[:, 16 * head : 16 * head + 16] = X[:, 16 * head : 16 * head + 16][:, order]
+    return x @ W.T
+
+
+def by_the_weight_of_layer_3(bias):
+    weight = random(*W.shape, seed=9)
+    return X @ np.concatenate((weight[:, :64], (weight if bias else W)[:, 64:]), axis=1).T
+
+
 EXCHANGED = [*range(48, 64), *range(16, 48), *range(16), 64]
 
 PRODUCTS = {
@@ -160,6 +177,11 @@ PRODUCTS = {
     "the weight of input columns 20-29 of 65": by_other_weight(),
     "the weight in fp8 (e5m2)": X @ W.astype(ml_dtypes.float8_e5m2).astype(np.float64).T,
     "head 0 takes what head 3 should, head 3 takes what head 0 should": X[:, EXCHANGED] @ W.T,
+    "each input meets the weight of the column 1 before": in_order(np.roll(np.arange(16), -1)),
+    "inputs meet the weight in reverse": in_order(np.arange(16)[::-1]),
+    "the weight of layer 3": by_the_weight_of_layer_3(bias=True),
+    "the weight of layer 3, but for the bias": by_the_weight_of_layer_3(bias=False),
+    "the numbers of 2 columns behind, but for the bias": X[:, :64] @ np.roll(W, -2, axis=0)[:, :64].T + W[:, 64],
     "head 1: its values, before they are multiplied": entered_otherwise(),
 }
 
@@ -167,6 +189,20 @@ PRODUCTS = {
 @pytest.mark.parametrize("says", PRODUCTS)
 def test_the_part_of_a_product_is_said(says):
     assert said(in_products(wrong(WHOLE, PRODUCTS[says]), PRODUCT)).startswith(says)
+
+
+def test_more_rows_than_inputs_tell_any_weight_from_any_other_error():
+    x = random(200, 65, seed=12)
+    error = x @ random(65, WIDTH, seed=13)
+    product, golden = Toy(x, W), x @ W.T
+    assert said(in_products(wrong(golden, golden + error), product)).startswith("another weight, or other columns")
+    assert said(in_products(wrong(golden, golden + np.tanh(error)), product)) == ""
+
+
+def test_tiles_of_one_part_that_take_each_others_input_are_said():
+    product, order = Toy(X, W, parts=(("the bias", 64, 65),)), [*range(16, 32), *range(16), *range(32, 65)]
+    says = said(in_products(wrong(WHOLE, X[:, order] @ W.T), product))
+    assert says.startswith("inputs 0 to 15 take what inputs 16 to 31 should, inputs 16 to 31 take")
 
 
 def test_a_part_that_is_faintly_off_is_found_over_all_rows():

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
 from parity.compare.rows import stage_rows
 from parity.diagnose.counterfactual_runs import CounterfactualRuns
 from parity.golden.views import GoldenSlice
 from parity.producers import counterfactuals
 from parity.references.products import attention
+from parity.references.products.attention.operands import Pass
+from parity.references.products.attention.tiles import _apart, _running
+from parity.references.products.rotated import Rotation, _moved, rotations, turn
 
 STAGES = (
     "target.layers.1.attn_out",
@@ -80,13 +85,48 @@ def test_a_layer_computed_again_without_a_change_is_what_the_golden_has(stage, p
     assert sum(np.allclose(other, made.x, atol=1e-6) for other in changed.values()) < len(changed) / 3
 
 
+@pytest.mark.parametrize("stage", ["target.layers.1.q", "target.layers.0.k"])
+def test_rotated_rows_are_led_back_to_their_projection(stage, prompt):
+    golden, runs = prompt
+    (made,) = runs.products(golden, stage)
+    rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="local").golden
+    plain = made.back(rows.reshape(len(rows), -1).astype(np.float64), np.arange(len(rows)))
+    assert np.allclose(plain, made.x @ made.weight.T, atol=1e-3) and not np.allclose(plain, rows.reshape(plain.shape))
+    beside = dict(made.beside())
+    assert {"layer 0", "layer 1"} & set(beside) and all(one.shape == made.weight.shape for one in beside.values())
+
+
 def test_what_is_no_product_has_none(prompt):
     golden, runs = prompt
     assert not runs.products(golden, "drafter.taps") and not runs.products(golden, "kv.target.0.k")
 
 
+SAME = {
+    "nothing": lambda one: one,
+    "a tile as wide as all keys": lambda one: replace(
+        one, shared=partial(_running, width=10**6, values=True, total=True)
+    ),
+    "one tile alone": lambda one: replace(one, shared=partial(_apart, width=10**6, mean=False)),
+    "turned by nothing": partial(Pass.turned, change=partial(_moved, step=0), sides="qk"),
+}
+
+
 def test_attention_of_a_pass_without_change_is_what_enters_the_output_projection(prompt, monkeypatch):
     golden, runs = prompt
-    monkeypatch.setattr(attention, "variants", lambda groups, sinks: [("nothing", lambda one: replace(one))])
-    (made,) = runs.products(golden, "target.layers.0.attn_out")
-    assert np.allclose(dict(made.others())["nothing"], made.x, atol=1e-5)
+    monkeypatch.setattr(attention, "variants", lambda groups, sinks: SAME.items())
+    for stage in ("target.layers.0.attn_out", "drafter.layers.0.attn_out"):
+        (made,) = runs.products(golden, stage)
+        for says, other in made.others():
+            assert np.allclose(other, made.x, atol=1e-5), says
+
+
+def test_a_rotation_read_off_the_tables_is_the_one_that_the_rows_have():
+    frequencies, positions = torch.linspace(1.0, 1e-4, 16).double(), torch.arange(70, 75).double()
+    angles = positions[:, None] * frequencies
+    (of,) = Rotation.of([(1.2 * angles.cos(), 1.2 * angles.sin())])
+    assert of.first == 70 and abs(of.scale - 1.2) < 1e-9 and torch.allclose(of.frequencies, frequencies)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 5, 32)))
+    changed = {says: change(of, turn(x, angles, 1.2), positions) for says, change in rotations()}
+    assert torch.allclose(changed["not rotated"], x)
+    assert torch.allclose(changed["turned one position ahead"], turn(x, angles + frequencies, 1.2))
+    assert torch.allclose(changed["rotated the other way"], turn(x, -angles, 1.2))

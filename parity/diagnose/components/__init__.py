@@ -92,6 +92,6 @@ def _readings(
         behind = led_back(wrong, product) if len(product.x) == count else None
         if behind is not None and behind is not wrong:
             for one in in_elements(behind):
-                yield (one and replace(one, says=f"attention: {one.says}"),)
+                yield (one and replace(one, says=f"{product.inside}: {one.says}"),)
         if behind is not None:
             yield in_products(behind, product)

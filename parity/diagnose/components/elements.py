@@ -23,7 +23,7 @@ def in_elements(wrong: WrongRows) -> Iterator[Component | None]:
     yield _bits(wrong)
     yield from _factors(wrong)
     yield _constant(wrong)
-    yield _other_columns(wrong)
+    yield other_columns(wrong)
 
 
 def _zeros(wrong: WrongRows) -> Component | None:
@@ -57,7 +57,7 @@ def _constant(wrong: WrongRows) -> Component | None:
     )
 
 
-def _other_columns(wrong: WrongRows) -> Component | None:
+def other_columns(wrong: WrongRows) -> Component | None:
     """The golden's numbers of other columns of the same row."""
     mine = np.flatnonzero(wrong.columns)
     if len(mine) * len(wrong.columns) > PAIRS:

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import ml_dtypes
 import numpy as np
 
 from parity.diagnose.components.columns import contraction, left_out
+from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
+from parity.diagnose.components.weights import any_weight, in_weights
 from parity.diagnose.components.wrong import Component, WrongRows, best_of
 
 FLOATS = (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
-MANY = 16
-"""Parts of which every two are tried against each other."""
-
 FULL = 0.02
 """A factor this near to 0, 1 or 2 is that number: weights in bfloat16 and noise move a fitted one by less."""
 
-LED, FOUND = 48, 0.9
-"""Wrong rows that are led back to a product, evenly chosen, and the share of them that has to arrive."""
+FOUND = 0.9
+"""The share of the wrong rows led back to a product that has to arrive."""
 
 CERTAIN, AHEAD = 50.0, 2.0
 """Squared standard errors by which a part that is faintly off has to be off, and its lead over the next."""
-
-INSIDE = 0.7
-"""Directions of a row that one part may span: beyond it nearly any error lies within."""
 
 
 class StageProduct(Protocol):
@@ -53,6 +48,21 @@ class StageProduct(Protocol):
         ...
 
     @property
+    def beside(self) -> Callable[[], Iterator[tuple[str, np.ndarray]]]:
+        """Other weights [C, D] that might stand in its place: (whose, weight)."""
+        ...
+
+    @property
+    def inside(self) -> str:
+        """What the rows of the product are called, where something lies between them and the stage's."""
+        ...
+
+    @property
+    def led(self) -> int | None:
+        """Rows that are led back at the most; None for all."""
+        ...
+
+    @property
     def back(self) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
         """From the stage's rows and their numbers to the rows of the product, where something lies between them."""
         ...
@@ -75,9 +85,10 @@ def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component |
         _entered_otherwise(wrong, says, other[wrong.numbers] - x, weight, parts) for says, other in product.others()
     )
     yield best_of(_rounded(wrong, x, weight, parts))
-    yield _crossed(wrong, x, weight, parts)
+    yield from in_weights(wrong, x, weight, parts, product.beside())
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
     yield contraction(wrong, x, weight, parts)
+    yield any_weight(wrong, x)
     yield best_of(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
 
 
@@ -103,7 +114,8 @@ def led_back(wrong: WrongRows, product: StageProduct) -> WrongRows | None:
     """The rows of the product that the stage's wrong rows come of; None where most of them are not found."""
     if product.back is None or product.weight is None:
         return wrong
-    some = np.unique(np.linspace(0, len(wrong.numbers) - 1, LED).astype(int))
+    count = len(wrong.numbers)
+    some = np.unique(np.linspace(0, count - 1, min(count, product.led or count)).astype(int))
     numbers, noise = (
         wrong.numbers[some],
         wrong.noise[some] * np.random.default_rng(0).choice((-1, 1), wrong.golden.shape[1]),
@@ -116,7 +128,8 @@ def led_back(wrong: WrongRows, product: StageProduct) -> WrongRows | None:
     off = np.sqrt(np.mean((floor - golden) ** 2, axis=1, keepdims=True))
     every = np.ones(golden.shape[1], bool)
     rows = wrong.rows.take(some[found])
-    return WrongRows(rows, golden[found], device[found], off[found], golden.shape[1:], every, numbers[found]).in_words()
+    tail = wrong.tail if golden.shape[1] == wrong.golden.shape[1] else golden.shape[1:]
+    return WrongRows(rows, golden[found], device[found], off[found], tail, every, numbers[found]).in_words()
 
 
 def _scaled(wrong: WrongRows, name: str, part: np.ndarray) -> Component | None:
@@ -135,44 +148,16 @@ def _times(factor: float) -> str:
 
 
 def _entered_otherwise(
-    wrong: WrongRows, says: str, change: np.ndarray, weight: np.ndarray, parts: Sequence[tuple[str, int, int]]
+    wrong: WrongRows, says: str, change: np.ndarray, weight: np.ndarray, parts: Parts
 ) -> Component | None:
     """What enters is changed, in all parts or in some of them."""
     if not np.isfinite(change).all():
         return None
     made = [(name, change[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]
-    return _in_all_or_some(wrong, says, change @ weight.T, made)
+    return in_all_or_some(wrong, says, change @ weight.T, made)
 
 
-def _in_all_or_some(
-    wrong: WrongRows, says: str, model: np.ndarray, made: Sequence[tuple[str, np.ndarray]]
-) -> Component | None:
-    """A change of all parts, or where that leaves something of some of them."""
-    whole = wrong.judged(f"{wrong.where}{says}", model, 0)
-    return whole if whole and whole.whole else _in_some(wrong, says, made) or whole
-
-
-def _in_some(wrong: WrongRows, says: str, made: Sequence[tuple[str, np.ndarray]]) -> Component | None:
-    """A change of some parts only: those that a fit takes as they are rather than not at all."""
-    error, made = wrong.error[:, wrong.columns], [(name, part) for name, part in made if part.any()]
-    if not made:
-        return None
-    gram = np.array([[float((one * other).sum()) for _, other in made] for _, one in made])
-    met = np.array([float((part * error).sum()) for _, part in made])
-    factors = np.linalg.lstsq(gram, met, rcond=None)[0]
-    those = [(name, part) for (name, part), factor in zip(made, factors, strict=True) if factor > 0.5]
-    if not those:
-        return None
-    named = ", ".join(name for name, _ in those)
-    told = f"{says} ({named})" if says else named
-    model = np.sum([part for _, part in those], axis=0)
-    found = wrong.judged(f"{wrong.where}{told}", model, len(made))
-    return found and replace(found, numbers=len(those))
-
-
-def _rounded(
-    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Sequence[tuple[str, int, int]]
-) -> Iterator[Component | None]:
+def _rounded(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[Component | None]:
     """The weight in fewer bits, of all parts or of some."""
     step = np.abs(weight).max(axis=1, keepdims=True) / 127
     coarse = {f"fp8 ({one.__name__.removeprefix('float8_').removesuffix('fn')})": weight.astype(one) for one in FLOATS}
@@ -180,26 +165,7 @@ def _rounded(
     for name, low in coarse.items():
         change = low.astype(np.float64) - weight
         made = [(part, x[:, first:last] @ change[:, first:last].T) for part, first, last in parts]
-        yield _in_all_or_some(wrong, f"the weight in {name}", x @ change.T, made)
-
-
-def _crossed(
-    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Sequence[tuple[str, int, int]]
-) -> Component | None:
-    """Parts that take another part's input."""
-    alike = [part for part in parts if part[2] - part[1] == parts[0][2] - parts[0][1] > 1]
-    if not 1 < len(alike) <= MANY:
-        return None
-    made = [
-        (
-            f"{name} takes what {other} should",
-            (x[:, one : one + last - first] - x[:, first:last]) @ weight[:, first:last].T,
-        )
-        for name, first, last in alike
-        for other, one, _ in alike
-        if one != first
-    ]
-    return _in_some(wrong, "", made)
+        yield in_all_or_some(wrong, f"the weight in {name}", x @ change.T, made)
 
 
 def _shares(wrong: WrongRows, parts: Sequence[np.ndarray]) -> Component | None:

@@ -1,0 +1,153 @@
+"""Another weight in a product: columns that meet another column's, another matrix in its place, or any at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from parity.diagnose.components.elements import other_columns
+from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some, in_some
+from parity.diagnose.components.wrong import Component, WrongRows, best_of
+
+STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Columns by which an input may be off: by one, or by a tile."""
+
+TILES = (128, 64, 32, 16, 8)
+"""Columns of a tile that may meet another tile's weight."""
+
+MANY, TABLE = 16, 1 << 24
+"""Parts, or tiles of a part, of which every two are tried against each other, and numbers that all of them may hold."""
+
+CUTOFF = 1e-9
+"""Directions of what enters that are so much smaller than the largest are none."""
+
+
+def in_weights(
+    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts, beside: Iterator[tuple[str, np.ndarray]]
+) -> Iterator[Component | None]:
+    """Every reading, the one with the fewest numbers of its own first.
+
+    Args:
+        x: what enters, [R, D].
+        weight: float64 [wrong columns, D].
+        beside: other weights [C, D] by their names.
+    """
+    yield best_of(_moved(wrong, x, weight, parts))
+    yield best_of(_exchanged(wrong, x, weight, parts))
+    yield _columns_but_for_the_bias(wrong, x, weight, parts)
+    yield best_of(_another(wrong, x, weight, parts, beside))
+
+
+def _wide(parts: Parts, width: int) -> list[tuple[str, int, int]]:
+    """The parts of more than one column; all columns that are no part's as one where none is."""
+    wide = [part for part in parts if part[2] - part[1] > 1]
+    end = min((first for _, first, _ in parts), default=width)
+    return wide or [("", 0, end)]
+
+
+def _moved(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[Component | None]:
+    """Inputs that meet the weight of another column of their part."""
+    wide = _wide(parts, x.shape[1])
+    least = min(last - first for _, first, last in wide)
+    for says, order in _orders(least):
+        made = []
+        for name, first, last in wide:
+            if last - first == least:
+                held = x[:, first:last]
+                made.append((name, (held[:, order] - held) @ weight[:, first:last].T))
+        if made:
+            yield in_all_or_some(wrong, says, np.sum([part for _, part in made], axis=0), made)
+
+
+def _orders(width: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Orders of so many columns, each with what it says."""
+    places = np.arange(width)
+    for step in STEPS:
+        if step < width:
+            yield f"each input meets the weight of the column {step} before", np.roll(places, -step)
+            yield f"each input meets the weight of the column {step} behind", np.roll(places, step)
+    yield "inputs meet the weight in reverse", places[::-1]
+    if width % 2 == 0:
+        yield "even inputs first, then odd ones, meet the weight", np.concatenate((places[0::2], places[1::2]))
+        yield "inputs of both halves in turn meet the weight", places.reshape(2, -1).T.ravel()
+        yield "the halves of the input are exchanged", np.roll(places, width // 2)
+        yield "neighbouring inputs are exchanged", places.reshape(-1, 2)[:, ::-1].ravel()
+
+
+def _exchanged(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[Component | None]:
+    """Parts, or tiles of a part, that take another one's input."""
+    wide = _wide(parts, x.shape[1])
+    if len(wide) > 1:
+        yield _crossed(wrong, x, weight, wide)
+        return
+    _, start, end = wide[0]
+    for width in TILES:
+        tiles = [
+            (f"inputs {first - start} to {first - start + width - 1}", first, first + width)
+            for first in range(start, end - width + 1, width)
+        ]
+        if 1 < len(tiles) <= MANY:
+            yield _crossed(wrong, x, weight, tiles)
+
+
+def _crossed(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
+    """Parts of one width of which some take what another should."""
+    alike = [part for part in parts if part[2] - part[1] == parts[0][2] - parts[0][1]]
+    if not 1 < len(alike) <= MANY or len(alike) ** 2 * len(x) * len(weight) > TABLE:
+        return None
+    made = [
+        (
+            f"{name} {'take' if name.startswith('inputs') else 'takes'} what {other} should",
+            (x[:, one : one + last - first] - x[:, first:last]) @ weight[:, first:last].T,
+        )
+        for name, first, last in alike
+        for other, one, _ in alike
+        if one != first
+    ]
+    return in_some(wrong, "", made)
+
+
+def _bias(x: np.ndarray, weight: np.ndarray, parts: Parts) -> np.ndarray | None:
+    """What columns of their own add, [R, wrong columns]; None where there is none."""
+    single = [first for _, first, last in parts if last - first == 1]
+    return x[:, single] @ weight[:, single].T if single else None
+
+
+def _columns_but_for_the_bias(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
+    """Outputs by the weight of other columns, with their own bias."""
+    bias = _bias(x, weight, parts)
+    if bias is None or not wrong.columns.all():
+        return None
+    plain = replace(wrong, golden=wrong.golden - bias, device=wrong.device - bias)
+    found = other_columns(plain)
+    return found and replace(found, says=f"{found.says}, but for the bias")
+
+
+def _another(
+    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts, beside: Iterator[tuple[str, np.ndarray]]
+) -> Iterator[Component | None]:
+    """A matrix of another layer or projection, with its bias or without it."""
+    single = np.zeros(x.shape[1], bool)
+    for _, first, last in parts:
+        single[first:last] = last - first == 1
+    for whose, other in beside:
+        change = other[wrong.columns].astype(np.float64) - weight
+        yield wrong.judged(f"{wrong.where}the weight of {whose}", x @ change.T, 0)
+        if single.any():
+            model = x[:, ~single] @ change[:, ~single].T
+            yield wrong.judged(f"{wrong.where}the weight of {whose}, but for the bias", model, 0)
+            model = x[:, single] @ change[:, single].T
+            yield wrong.judged(f"{wrong.where}the bias of {whose}", model, 0)
+
+
+def any_weight(wrong: WrongRows, x: np.ndarray) -> Component | None:
+    """The error as what another weight makes of the same inputs: told where there are more rows than inputs."""
+    error = wrong.error[:, wrong.columns]
+    left, size, _ = np.linalg.svd(x, full_matrices=False)
+    left = left[:, size > CUTOFF * size[0]]
+    if left.shape[1] > INSIDE * len(x):
+        return None
+    says = f"{wrong.where}another weight, or other columns of what enters: the error is linear in it"
+    return wrong.judged(says, left @ (left.T @ error), left.shape[1] * error.shape[1], INSIDE)

@@ -1,0 +1,70 @@
+"""What attention gives at some rows if keys, heads or roundings were others: small changes of one equation, each alone.
+
+A variant is a function of the operands of one pass, so that many of them cost no run: q [N, S, D], k and v [G, T, D],
+which keys are seen [S, T] and the sinks [N], in float64, to what is mixed [S, N, D].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from parity.references.hypotheses.masks import Attend, attending, seen_keys
+from parity.references.hypotheses.mutating import layers_of
+from parity.references.products.attention.changes import of_groups, of_operands, of_rotations, of_scores, of_sinks
+from parity.references.products.attention.masks import of_masks
+from parity.references.products.attention.operands import Pass, Variant
+from parity.references.products.attention.tiles import of_tiles
+from parity.references.products.product import Made, Product, entered, linear, projections
+from parity.references.products.rotated import Rotation, turned_by
+
+
+def variants(groups: int, sinks: bool) -> Iterator[tuple[str, Variant]]:
+    """Each variant with what it says, for so many groups of heads, with or without sinks."""
+    yield from of_masks()
+    yield from of_operands()
+    yield from of_scores()
+    yield from of_rotations()
+    yield from of_groups(groups)
+    yield from of_tiles()
+    yield from of_sinks() if sinks else ()
+
+
+def passes(loop: Any, side: str, number: int, stack: ExitStack) -> list[Pass]:
+    """The operands of a layer's attention from now on, pass by pass."""
+    held: list[Pass] = []
+    attention = layers_of(loop, side, number)[0][1].self_attn
+    sinks = attention.sinks.detach().double() if side == "target" else None
+
+    def change(attend: Attend, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        first, second, third = (x[0].detach().double() for x in (q, k, v))
+        held.append(Pass(first, second, third, seen_keys(mask)[0, 0][..., : k.shape[2]].expand(q.shape[2], -1), sinks))
+        return attend(q, k, v, mask)
+
+    stack.enter_context(attending(loop, number, change, side))
+    return held
+
+
+def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
+    """Heads by the output projection."""
+    held, seen = passes(loop, side, number, stack), entered(layer.self_attn.o_proj, stack)
+    tables = turned_by(loop, side, number, stack)
+
+    def made() -> list[Product]:
+        turned = [replace(one, rotation=of) for one, of in zip(held, Rotation.of(tables), strict=True)]
+        size, count, groups = held[0].q.shape[2], len(held[0].q), len(held[0].k)
+        parts = [(f"head {head}", head * size, (head + 1) * size) for head in range(count)]
+
+        def others() -> Iterator[tuple[str, Tensor]]:
+            for says, variant in variants(groups, held[0].sinks is not None):
+                yield says, torch.cat([variant(one).mixed().flatten(1) for one in turned])
+
+        beside = projections(loop, side, number, "o_proj")
+        return linear(layer.self_attn.o_proj, torch.cat(seen), parts, others, beside)
+
+    return made

@@ -1,0 +1,129 @@
+"""Operands that are rounded, turned, moved or another head's, each a small change with what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from parity.references.products.attention.operands import Pass, Variant
+from parity.references.products.product import FLOATS
+from parity.references.products.rotated import rotations
+
+LN2 = 0.6931471805599453
+NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Formats in which a float32 kernel keeps what it should not."""
+
+
+def of_operands() -> Iterator[tuple[str, Variant]]:
+    """Operands in fewer bits, or of the row beside."""
+    for name, dtype in FLOATS.items():
+        for what, sides in {"queries": "q", "keys": "k", "values": "v", "keys and values": "kv"}.items():
+            yield f"{what} in fp8 ({name})", partial(_rounded, sides=sides, dtype=dtype)
+        yield f"the shares in fp8 ({name})", partial(_shares, change=partial(_low, dtype=dtype))
+    for what, side in {"keys": "k", "values": "v"}.items():
+        for step, where in ((1, "before"), (-1, "behind")):
+            yield f"the {what} of the row {where}", partial(_rolled, side=side, step=step)
+
+
+def of_scores() -> Iterator[tuple[str, Variant]]:
+    """Scores of another size, or in fewer bits."""
+    sizes = {
+        "log2(e) times as large, as of a power of two": 1 / LN2,
+        "ln(2) times as large": LN2,
+        "twice as large": 2.0,
+        "half as large": 0.5,
+    }
+    for says, factor in sizes.items():
+        yield f"the scores {says}", partial(_scored, change=partial(torch.mul, other=factor))
+    yield "the scores without their scale", lambda one: _scored(one, lambda scores: scores * one.q.shape[-1] ** 0.5)
+    yield "the scores scaled twice", lambda one: _scored(one, lambda scores: scores * one.q.shape[-1] ** -0.5)
+    for name, dtype in NARROW.items():
+        yield f"the scores in {name}", partial(_scored, change=partial(_kept_in, dtype=dtype))
+        yield f"the shares in {name}", partial(_shares, change=partial(_kept_in, dtype=dtype))
+
+
+def _kept_in(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x.to(dtype).double()
+
+
+def _shares(one: Pass, change: Callable[[Tensor], Tensor]) -> Pass:
+    return replace(one, rounded=change)
+
+
+def _scored(one: Pass, change: Callable[[Tensor], Tensor]) -> Pass:
+    return replace(one, scored=change)
+
+
+def of_rotations() -> Iterator[tuple[str, Variant]]:
+    """Queries, keys or both rotated otherwise."""
+    for says, change in rotations():
+        for what, sides in {"queries": "q", "keys": "k", "queries and keys": "qk"}.items():
+            if "turned" not in says or sides == "q":  # keys one ahead are queries one behind, and both together nothing
+                yield f"the {what} {says}", partial(Pass.turned, change=change, sides=sides)
+
+
+def of_groups(groups: int) -> Iterator[tuple[str, Variant]]:
+    """Heads that take another of so many kv groups."""
+    for one in range(groups):
+        for other in range(one + 1, groups):
+            yield f"kv groups {one} and {other} exchanged", _exchanged(one, other, "kv")
+            yield f"the keys of groups {one} and {other} exchanged", _exchanged(one, other, "k")
+            yield f"the values of groups {one} and {other} exchanged", _exchanged(one, other, "v")
+    yield (
+        "heads take kv groups in turn",
+        lambda one: replace(one, group_of=lambda heads, groups: torch.arange(heads) % groups),
+    )
+    for step, where in ((1, "behind"), (-1, "before")):
+        for what, sides in {"the kv group": "kv", "the keys of the group": "k", "the values of the group": "v"}.items():
+            yield f"{what} {where}", partial(_other_group, sides=sides, step=step)
+
+
+def _other_group(one: Pass, sides: str, step: int) -> Pass:
+    changed: dict[str, Any] = {side: getattr(one, side).roll(-step, 0) for side in sides}
+    return replace(one, **changed)
+
+
+def of_sinks() -> Iterator[tuple[str, Variant]]:
+    """Sinks left out, doubled, scaled or another head's."""
+    yield "no sink", lambda one: replace(one, sinks=None)
+    yield "the sink twice", _sink(lambda held: held + LN2)
+    yield "the sink scaled as the scores are", _sink(lambda held: held, scaled=True)
+    yield "the sink of the next head", _sink(lambda held: held.roll(-1))
+    yield "the sink of the head before", _sink(lambda held: held.roll(1))
+
+
+def _low(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x.bfloat16().to(dtype).double()  # a device has them in bfloat16 before
+
+
+def _rounded(one: Pass, sides: str, dtype: torch.dtype) -> Pass:
+    changed: dict[str, Any] = {side: _low(getattr(one, side), dtype) for side in sides}
+    return replace(one, **changed)
+
+
+def _rolled(one: Pass, side: str, step: int) -> Pass:
+    changed: dict[str, Any] = {side: getattr(one, side).roll(step, 1)}
+    return replace(one, **changed)
+
+
+def _exchanged(one: int, other: int, sides: str) -> Variant:
+    def exchanged(held: Pass) -> Pass:
+        order = list(range(len(held.k)))
+        order[one], order[other] = other, one
+        changed: dict[str, Any] = {side: getattr(held, side)[order] for side in sides}
+        return replace(held, **changed)
+
+    return exchanged
+
+
+def _sink(change: Callable[[Tensor], Tensor], scaled: bool = False) -> Variant:
+    def changed(one: Pass) -> Pass:
+        sinks = one.sinks if one.sinks is not None else one.q.new_zeros(len(one.q))
+        return replace(one, sinks=change(sinks) * (one.q.shape[-1] ** -0.5 if scaled else 1.0))
+
+    return changed

@@ -1,0 +1,89 @@
+"""Keys that are not seen though they should be, or the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from parity.references.products.attention.operands import Pass, Variant
+
+NEAR = (1, 2, 3, 4)
+"""Distances of single keys, and numbers of rows in a pass."""
+FIRST = (1, 4, 8, 16)
+"""Keys at the start of the cache."""
+WINDOWS = (8, 16, 32, 64, 128, 256)
+"""Keys that a row sees at the most, its own among them."""
+
+
+def _keys(one: Pass) -> Tensor:
+    """Numbers of the keys, [S, T]."""
+    return torch.arange(one.seen.shape[1]).expand_as(one.seen)
+
+
+def _oldest(one: Pass) -> Tensor:
+    """The number of the oldest key that each row sees, [S, 1]."""
+    return torch.where(one.seen, _keys(one), one.seen.shape[1]).amin(1, keepdim=True)
+
+
+Which = Callable[[Pass], Tensor]
+
+
+def _without(which: Which) -> Variant:
+    return lambda one: replace(one, seen=one.seen & ~which(one))
+
+
+def _beside(which: Which) -> Variant:
+    return lambda one: replace(one, seen=one.seen | which(one))
+
+
+def of_masks() -> Iterator[tuple[str, Variant]]:
+    """Each mask with what it says."""
+    hidden: dict[str, Which] = {
+        "a row does not see its own key": lambda one: one.distance == 0,
+        "a row does not see the other rows of its pass": partial(_others, row=0),
+        "a row sees no row of its pass": lambda one: _keys(one) >= one.cached,
+        "a row sees its own pass alone": lambda one: _keys(one) < one.cached,
+        "a row sees itself alone": lambda one: one.distance != 0,
+        "the last cached key is not seen": lambda one: _keys(one) == one.cached - 1,
+        "a row sees no further back than the last of its pass": lambda one: _keys(one) < _oldest(one)[-1],
+        "the oldest key that is due is not seen": lambda one: _keys(one) == _oldest(one),
+    }
+    for number in NEAR:
+        hidden[f"rows of the pass from number {number} on do not see each other"] = partial(_others, row=number)
+        hidden[f"the key {number} back is not seen"] = partial(_back, number=number)
+    for number in WINDOWS:
+        hidden[f"a row sees the last {number} keys alone"] = partial(_beyond, number=number)
+    for number in FIRST:
+        hidden[f"the first {number} keys are not seen"] = partial(_before, number=number)
+    shown: dict[str, Which] = {
+        "one key more, the next older, is seen": lambda one: _keys(one) == _oldest(one) - 1,
+        "the next row is seen": lambda one: one.distance == -1,
+        "all rows of the pass are seen": lambda one: _keys(one) >= one.cached,
+        "every key is seen": lambda one: torch.ones_like(one.seen),
+        "a row sees as far back as the first of its pass": lambda one: (
+            (one.distance >= 0) & (_keys(one) >= _oldest(one)[0])
+        ),
+    }
+    yield from ((says, _without(which)) for says, which in hidden.items())
+    yield from ((says, _beside(which)) for says, which in shown.items())
+
+
+def _others(one: Pass, row: int) -> Tensor:
+    """Keys of the pass from a row on, but for each row's own."""
+    return (_keys(one) >= one.cached + row) & (one.distance != 0)
+
+
+def _back(one: Pass, number: int) -> Tensor:
+    return one.distance == number
+
+
+def _beyond(one: Pass, number: int) -> Tensor:
+    return one.distance >= number
+
+
+def _before(one: Pass, number: int) -> Tensor:
+    return _keys(one) < number

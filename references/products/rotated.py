@@ -1,0 +1,118 @@
+"""Rotary tables as a pass uses them, and queries and keys before they are rotated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from parity.references.hypotheses.masks import turning
+from parity.references.products.product import Made, entered, linear
+
+Tables = list[tuple[Tensor, Tensor]]
+"""cos and sin of each pass, float64 [rows, D / 2]."""
+
+
+def turned_by(loop: Any, side: str, number: int, stack: ExitStack) -> Tables:
+    """The tables by which a layer's queries and keys are rotated from now on, pass by pass."""
+    held: Tables = []
+
+    def change(turn: Callable[..., Any], q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, **more: Any) -> Any:
+        held.append((cos.detach().double().flatten(0, -2), sin.detach().double().flatten(0, -2)))
+        return turn(q, k, cos, sin, **more)
+
+    stack.enter_context(turning(loop, number, change, side))
+    return held
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """A schedule as the tables of one pass show it.
+
+    Attributes:
+        first: position of the pass's first row.
+        frequencies: radians a position of each pair, [D / 2].
+        scale: that cos and sin are multiplied by.
+    """
+
+    first: int
+    frequencies: Tensor
+    scale: float
+
+    @classmethod
+    def of(cls, tables: Sequence[tuple[Tensor, Tensor]]) -> list[Rotation | None]:
+        """Of each pass; None where no pass has two rows to tell the frequencies from."""
+        long = next((one for one in tables if len(one[0]) > 1), None)
+        if long is None:
+            return [None] * len(tables)
+        angles = torch.atan2(long[1], long[0])
+        apart = angles[1] - angles[0]
+        frequencies = torch.atan2(apart.sin(), apart.cos())
+        scale = float((long[0][0] ** 2 + long[1][0] ** 2).mean().sqrt())
+        slowest = int(frequencies.abs().argmin())  # turns less than once over all positions
+        starts = (torch.atan2(sin[0], cos[0])[slowest] / frequencies[slowest] for cos, sin in tables)
+        return [cls(round(float(start)), frequencies, scale) for start in starts]
+
+    def angles(self, positions: Tensor) -> Tensor:
+        """Of each position [n] and pair, [n, D / 2]."""
+        return positions[:, None] * self.frequencies
+
+
+def turn(x: Tensor, angles: Tensor, scale: float = 1.0) -> Tensor:
+    """Rotate x [..., n, D], whose halves are pairs, by angles [n, D / 2] and multiply it by `scale`."""
+    first, second = x.chunk(2, dim=-1)
+    cos, sin = angles.cos() * scale, angles.sin() * scale
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def before_rotation(loop: Any, number: int, module: Any, beside: Sequence[tuple[str, Any]], stack: ExitStack) -> Made:
+    """Queries or keys of a target layer as their projection gives them."""
+    seen, tables = entered(module, stack), turned_by(loop, "target", number, stack)
+
+    def made() -> list[Any]:
+        cos, sin = (torch.cat(side) for side in zip(*tables, strict=True))
+        back = partial(_led_back, cos, sin)
+        return [
+            replace(one, back=back, inside="before the rotation")
+            for one in linear(module, torch.cat(seen), beside=beside)
+        ]
+
+    return made
+
+
+def _led_back(cos: Tensor, sin: Tensor, rows: Any, numbers: Any) -> Any:
+    """Rotated heads [r, N * D] of these rows before they were turned."""
+    cos, sin = cos[numbers][:, None], sin[numbers][:, None]
+    size = cos**2 + sin**2
+    first, second = torch.from_numpy(rows).unflatten(1, (-1, 2 * cos.shape[-1])).chunk(2, dim=-1)
+    back = torch.cat(((first * cos + second * sin) / size, (second * cos - first * sin) / size), dim=-1)
+    return back.flatten(1).numpy()
+
+
+def rotations() -> Iterator[tuple[str, Callable[[Rotation, Tensor, Tensor], Tensor]]]:
+    """Other rotations of queries or keys x [N, n, D] that stand at positions [n], each with what it says."""
+    for step in (1, -1):
+        where = "ahead" if step > 0 else "behind"
+        yield f"turned one position {where}", partial(_moved, step=step)
+    yield "not rotated", lambda of, x, at: turn(x, -of.angles(at), 1 / of.scale)
+    yield "rotated twice", lambda of, x, at: turn(x, of.angles(at), of.scale)
+    yield "rotated the other way", lambda of, x, at: turn(x, -2 * of.angles(at))
+    yield "without the scale of cos and sin", lambda of, x, at: x / of.scale
+    yield "rotated with neighbours for pairs", _interleaved
+
+
+def _moved(of: Rotation, x: Tensor, positions: Tensor, step: int) -> Tensor:
+    return turn(x, of.angles(torch.full_like(positions, step)))
+
+
+def _interleaved(of: Rotation, x: Tensor, positions: Tensor) -> Tensor:
+    plain = turn(x, -of.angles(positions), 1 / of.scale)
+    pairs = torch.cat((plain[..., 0::2], plain[..., 1::2]), dim=-1)
+    first, second = turn(pairs, of.angles(positions), of.scale).chunk(2, dim=-1)
+    both: Tensor = torch.stack((first, second), dim=-1).flatten(-2)
+    return both
