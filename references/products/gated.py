@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from parity.references.hypotheses.routing import running
-from parity.references.products.product import FLOATS, Made, Product, entered, linear
+from parity.references.products.product import FLOATS, NARROW, Made, Product, entered, kept_in, linear
 
-TILE = 32
+TILE, HALF_TILE = 32, 16
 """Inputs behind the last whole tiles are what a loop over tiles forgets; MXFP4 blocks are as wide."""
 
 
@@ -83,6 +83,11 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
     for name, dtype in FLOATS.items():
         for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
             yield f"{says} in fp8 ({name})", partial(_changed, sides=sides, change=partial(_low, dtype=dtype))
+    for first in range(0, of.gate.shape[1], HALF_TILE):
+        swap = partial(_turned_in, first=first)
+        yield f"gate and up exchanged in the inner columns {first} to {first + HALF_TILE - 1}", swap
+    for name, dtype in NARROW.items():
+        yield f"gate and up rounded to {name} before they are multiplied", partial(_acted, low=dtype)
     for first in range(0, of.x.shape[1] - TILE, TILE):
         for side in ("gate", "up"):
             swap = partial(_changed, sides=(side,), change=partial(_blocks, first=first))
@@ -99,6 +104,18 @@ def _with(one: Gated, **changes: Any) -> Gated:
 
 def _exchanged(one: Gated) -> Gated:
     return replace(one, gate=one.up, up=one.gate, gate_bias=one.up_bias, up_bias=one.gate_bias)
+
+
+def _turned_in(one: Gated, first: int) -> Gated:
+    """Gate and up exchanged in a run of inner columns."""
+    some = slice(first, first + HALF_TILE)
+    gate, up = one.gate.clone(), one.up.clone()
+    gate[:, some], up[:, some] = one.up[:, some], one.gate[:, some]
+    return _with(one, gate=gate, up=up)
+
+
+def _acted(one: Gated, low: torch.dtype) -> Gated:
+    return _with(one, act=lambda gate, up: one.act(kept_in(gate, low), kept_in(up, low)))
 
 
 def _changed(one: Gated, sides: Sequence[str], change: Callable[[Tensor], Tensor]) -> Gated:
@@ -187,16 +204,38 @@ def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
         ]
         gated = gated_experts(held, torch.cat(rows))
 
-        def whole(inner: Tensor) -> Any:
-            return torch.cat(((inner * share[..., None]).flatten(1), share), dim=1).numpy()
+        def whole(inner: Tensor, share: Tensor = share, of_bias: Tensor = share) -> Any:
+            return torch.cat(((inner * share[..., None]).flatten(1), of_bias), dim=1).numpy()
 
         def others() -> Iterator[tuple[str, Any]]:
             for says, variant in variants(gated, float(held.alpha), float(held.limit)):
                 yield says, whole(variant(gated).inner())
+            for says, other in other_shares(share):
+                yield says, whole(gated.inner(), other, other)
+                yield f"{says}, of the down bias alone", whole(gated.inner(), share, other)
+                yield f"{says}, but for the down bias", whole(gated.inner(), other, share)
 
         return [Product(whole(gated.inner()), weight.float().numpy(), tuple(parts), others)]
 
     return made
+
+
+def other_shares(share: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """What chosen experts may weigh instead, [R, E]; those that are not chosen weigh nothing."""
+    chosen = share > 0
+    count = chosen.sum(-1, keepdim=True)
+    yield "experts not weighed by their shares", chosen.double()
+    yield "all experts of a row weigh the same", chosen / count
+    yield "experts weighed by their shares twice", share**2
+    yield "the shares in reverse", torch.where(chosen, share.sum(-1, keepdim=True) - share, 0.0)
+    best = share == share.amax(-1, keepdim=True)
+    yield "the best expert alone, with its share", share * best
+    yield "the best expert alone, with all of it", share.sum(-1, keepdim=True) * best
+    yield "all but the best expert", share * ~best
+    yield "the shares of the row before", share.roll(1, 0)
+    yield "the shares of the row behind", share.roll(-1, 0)
+    for name, dtype in NARROW.items():
+        yield f"the shares in {name}", kept_in(share, dtype)
 
 
 def gated_experts(experts: Any, x: Tensor) -> Gated:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity.references.products.product import FLOATS, Made, Product, entered, linear
+from parity.references.products.product import FLOATS, NARROW, Made, Product, entered, kept_in, linear
 
 Norm = Callable[[Tensor], Tensor]
 
@@ -38,9 +38,26 @@ def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -
         changes[f"the weight of {name}"] = partial(_normed, by=other, eps=eps)
     for name, dtype in FLOATS.items():
         changes[f"the norm's weight in fp8 ({name})"] = partial(_normed, by=weight.to(dtype).double(), eps=eps)
+    for name, dtype in NARROW.items():
+        changes |= _narrow(name, partial(kept_in, dtype=dtype), weight, eps)
     for last in range(32, len(weight), 32):
         changes[f"the mean square of the first {last} columns"] = partial(_normed, by=weight, eps=eps, last=last)
     yield from changes.items()
+
+
+def _narrow(name: str, low: Norm, weight: Tensor, eps: float) -> dict[str, Norm]:
+    """One step of the norm after another in fewer bits."""
+    ones = torch.ones_like(weight)
+    return {
+        f"the norm's input in {name}": lambda x: _normed(low(x), weight, eps),
+        f"the norm's squares in {name}": lambda x: _by(x, low(x.square()).mean(-1, True), weight, eps),
+        f"the norm's mean square in {name}": lambda x: _by(x, low(x.square().mean(-1, True)), weight, eps),
+        f"the normed rows in {name} before the weight": lambda x: low(_normed(x, ones, eps)) * weight,
+    }
+
+
+def _by(x: Tensor, square: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return x * torch.rsqrt(square + eps) * weight
 
 
 def _normed(x: Tensor, by: Tensor, eps: float, last: int | None = None) -> Tensor:

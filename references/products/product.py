@@ -15,6 +15,9 @@ from parity.references.hypotheses.mutating import entering, layers_of
 FLOATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 """Formats of eight bits that values are kept in by mistake."""
 
+NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Formats in which a float32 kernel keeps what it should not."""
+
 Parts = Sequence[tuple[str, int, int]]
 """Names of runs of columns: (name, first, behind the last)."""
 
@@ -47,6 +50,11 @@ class Product:
     inside: str = ""
     led: int | None = None
     beside: Callable[[], Iterator[tuple[str, Any]]] = lambda: iter(())
+
+
+def kept_in(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Float64 rounded to a format, by way of float32 as a kernel has them."""
+    return x.float().to(dtype).double()
 
 
 def entered(module: Any, stack: ExitStack) -> list[Tensor]:

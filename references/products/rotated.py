@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from parity.references.hypotheses.masks import turning
-from parity.references.products.product import Made, entered, linear
+from parity.references.products.product import NARROW, Made, Product, entered, kept_in, linear
 
 Tables = list[tuple[Tensor, Tensor]]
 """cos and sin of each pass, float64 [rows, D / 2]."""
@@ -77,12 +77,50 @@ def before_rotation(loop: Any, number: int, module: Any, beside: Sequence[tuple[
     def made() -> list[Any]:
         cos, sin = (torch.cat(side) for side in zip(*tables, strict=True))
         back = partial(_led_back, cos, sin)
-        return [
-            replace(one, back=back, inside="before the rotation")
-            for one in linear(module, torch.cat(seen), beside=beside)
-        ]
+        (plain,) = linear(module, torch.cat(seen), beside=beside)
+        weight: Any = plain.weight
+        heads = torch.from_numpy(plain.x @ weight.T).unflatten(1, (-1, 2 * cos.shape[-1]))
+        spans = [(of, len(one)) for of, (one, _) in zip(Rotation.of(tables), tables, strict=True)]
+
+        def others() -> Iterator[tuple[str, Any]]:
+            for says, change in rotations():
+                yield says, _by_pass(heads, cos, sin, spans, change)
+            for name, dtype in NARROW.items():
+                low = partial(kept_in, dtype=dtype)
+                yield f"cos and sin in {name}", _turned(heads, low(cos), low(sin)).numpy()
+                yield f"heads in {name} before they turn", _turned(low(heads), cos, sin).numpy()
+                yield f"the products of the rotation in {name}", _turned(heads, cos, sin, low).numpy()
+
+        rows = Product(_turned(heads, cos, sin).numpy(), None, (), others)
+        return [rows, replace(plain, back=back, inside="before the rotation")]
 
     return made
+
+
+def _turned(heads: Tensor, cos: Tensor, sin: Tensor, low: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
+    """Heads [R, N, D] rotated, as rows [R, N * D]; `low` rounds each product."""
+    first, second = heads.chunk(2, dim=-1)
+    cos, sin = cos[:, None], sin[:, None]
+    sides = low(first * cos) - low(second * sin), low(second * cos) + low(first * sin)
+    return torch.cat(sides, dim=-1).flatten(1)
+
+
+def _by_pass(
+    heads: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    spans: Sequence[tuple[Rotation | None, int]],
+    change: Callable[[Rotation, Tensor, Tensor], Tensor],
+) -> Any:
+    """Rotated heads under another rotation, pass by pass, as rows [R, N * D]."""
+    rotated = _turned(heads, cos, sin).unflatten(1, heads.shape[1:]).split([count for _, count in spans])
+    rows = [
+        x
+        if of is None
+        else change(of, x.transpose(0, 1), torch.arange(of.first, of.first + count).double()).transpose(0, 1)
+        for x, (of, count) in zip(rotated, spans, strict=True)
+    ]
+    return torch.cat(rows).flatten(1).numpy()
 
 
 def _led_back(cos: Tensor, sin: Tensor, rows: Any, numbers: Any) -> Any:

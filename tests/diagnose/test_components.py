@@ -140,9 +140,15 @@ def by_other_weight():
     return X @ other.T
 
 
-def entered_otherwise():
+def entered_otherwise(columns=np.s_[16:32]):
     x = X.copy()
-    x[:, 16:32] = random(ROWS, 16, seed=8)
+    x[:, columns] = random(*x[:, columns].shape, seed=8)
+    return x @ W.T
+
+
+def in_fp8_but_for_the_last_head():
+    x = X.copy()
+    x[:, :48] = X[:, :48].astype(np.float32).astype(ml_dtypes.float8_e5m2).astype(np.float64)
     return x @ W.T
 
 
@@ -174,7 +180,7 @@ PRODUCTS = {
     "inputs 8 to 12 of head 1 are left out": without(24, 29),
     "the next row": of_the_next_row(),
     "the next row (head 2)": of_the_next_row(np.s_[32:48]),
-    "the weight of input columns 20-29 of 65": by_other_weight(),
+    "the weight of input columns 4-13 of 16 (head 1)": by_other_weight(),
     "the weight in fp8 (e5m2)": X @ W.astype(ml_dtypes.float8_e5m2).astype(np.float64).T,
     "head 0 takes what head 3 should, head 3 takes what head 0 should": X[:, EXCHANGED] @ W.T,
     "each input meets the weight of the column 1 before": in_order(np.roll(np.arange(16), -1)),
@@ -182,6 +188,9 @@ PRODUCTS = {
     "the weight of layer 3": by_the_weight_of_layer_3(bias=True),
     "the weight of layer 3, but for the bias": by_the_weight_of_layer_3(bias=False),
     "the numbers of 2 columns behind, but for the bias": X[:, :64] @ np.roll(W, -2, axis=0)[:, :64].T + W[:, 64],
+    "head 3 takes what head 1 should": X[:, [*range(48), *range(16, 32), 64]] @ W.T,
+    "what enters in fp8 (e5m2) (head 0": in_fp8_but_for_the_last_head(),
+    "input columns 3-9 of 16 (head 2): other values, before": entered_otherwise(np.s_[35:42]),
     "head 1: its values, before they are multiplied": entered_otherwise(),
 }
 

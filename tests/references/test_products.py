@@ -88,8 +88,12 @@ def test_a_layer_computed_again_without_a_change_is_what_the_golden_has(stage, p
 @pytest.mark.parametrize("stage", ["target.layers.1.q", "target.layers.0.k"])
 def test_rotated_rows_are_led_back_to_their_projection(stage, prompt):
     golden, runs = prompt
-    (made,) = runs.products(golden, stage)
+    again, made = runs.products(golden, stage)
     rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="local").golden
+    assert np.allclose(again.x, rows.reshape(len(rows), -1), atol=1e-4)
+    others = dict(again.others())
+    assert np.allclose(others["not rotated"], made.x @ made.weight.T, atol=1e-3)
+    assert not any(np.array_equal(other, again.x) for other in others.values())
     plain = made.back(rows.reshape(len(rows), -1).astype(np.float64), np.arange(len(rows)))
     assert np.allclose(plain, made.x @ made.weight.T, atol=1e-3) and not np.allclose(plain, rows.reshape(plain.shape))
     beside = dict(made.beside())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
+from parity.diagnose.components.parts import INSIDE, Parts
 from parity.diagnose.components.wrong import Component, WrongRows, best_of, ranges_of
 
 RUNS = 4
@@ -15,9 +16,7 @@ WIDE = 1 << 12
 """Input columns of a part over which all runs are tried: a table of 128 MB."""
 
 
-def left_out(
-    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Sequence[tuple[str, int, int]]
-) -> Component | None:
+def left_out(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
     """A run of input columns of one part that is left out: the best of all runs, by sums over a table of products."""
     error, best = wrong.error[:, wrong.columns], (0.0, 0, 0, "")
     for name, first, last in parts:
@@ -42,19 +41,35 @@ def left_out(
     return wrong.judged(says, -(x[:, start:end] @ weight[:, start:end].T), 2)
 
 
-def contraction(
-    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Sequence[tuple[str, int, int]]
-) -> Component | None:
+def contraction(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
     """The columns of the input whose contributions differ: those that lie in what the error spans over the rows."""
-    error = wrong.error[:, wrong.columns] / wrong.noise
-    left, size, _ = np.linalg.svd(error, full_matrices=False)
-    edge = 1.5 * (np.sqrt(error.shape[0]) + np.sqrt(error.shape[1]))  # the largest of noise alone, and a half
-    rank = int((size > edge).sum())
-    if not 0 < rank <= min(error.shape) // 2:
+    left, rank = _spanned(wrong.error[:, wrong.columns] / wrong.noise)
+    if rank == 0:
         return None
     columns = x / np.maximum(np.linalg.norm(x, axis=0), 1e-300)
     inside = np.linalg.norm(left[:, :rank].T @ columns, axis=0)
     return best_of(_contributing(wrong, x, weight, parts, chosen) for chosen in _candidates(inside, rank))
+
+
+def entered(wrong: WrongRows, weight: np.ndarray, parts: Parts) -> Component | None:
+    """The columns of the input that hold other values: those whose weights span the error over the outputs."""
+    right, rank = _spanned((wrong.error[:, wrong.columns] / wrong.noise).T)
+    if rank == 0:
+        return None
+    columns = weight / np.maximum(np.linalg.norm(weight, axis=0), 1e-300)
+    inside = np.linalg.norm(right[:, :rank].T @ columns, axis=0)
+    return best_of(_holding(wrong, weight, parts, chosen) for chosen in _candidates(inside, rank))
+
+
+def _spanned(error: np.ndarray) -> tuple[np.ndarray, int]:
+    """Directions of the rows of an error in units of noise, the largest first, and how many are more than noise.
+
+    None where they are so many that nearly any column would lie in what they span.
+    """
+    left, size, _ = np.linalg.svd(error, full_matrices=False)
+    edge = 1.5 * (np.sqrt(error.shape[0]) + np.sqrt(error.shape[1]))  # the largest of noise alone, and a half
+    rank = int((size > edge).sum())
+    return left, rank if rank <= min(error.shape) // 2 else 0
 
 
 def _candidates(inside: np.ndarray, count: int) -> Iterator[np.ndarray]:
@@ -73,7 +88,7 @@ def _contributing(
     wrong: WrongRows,
     x: np.ndarray,
     weight: np.ndarray,
-    parts: Sequence[tuple[str, int, int]],
+    parts: Parts,
     chosen: np.ndarray,
 ) -> Component | None:
     """The error as what these columns of the input contribute with another weight."""
@@ -81,8 +96,24 @@ def _contributing(
     fitted = np.linalg.lstsq(part, wrong.error[:, wrong.columns], rcond=None)[0]
     own = weight[:, chosen].T
     missing = np.linalg.norm(fitted + own) < 0.1 * np.linalg.norm(own)
-    of = [name for name, first, last in parts if chosen[first:last].any()]
-    told = f"input {ranges_of(chosen, chosen.shape) or 'columns here and there'}"
-    told += f" ({', '.join(of[:3])})" if of else ""
+    told = _those(chosen, parts)
     says = f"{wrong.where}{told} are missing" if missing else f"{wrong.where}the weight of {told}"
     return wrong.judged(says, part @ fitted, fitted.size)
+
+
+def _holding(wrong: WrongRows, weight: np.ndarray, parts: Parts, chosen: np.ndarray) -> Component | None:
+    """The error as other values of these columns, row by row."""
+    basis = np.linalg.svd(weight[:, chosen], full_matrices=False)[0]
+    error = wrong.error[:, wrong.columns]
+    says = f"{wrong.where}{_those(chosen, parts)}: other values, before they are multiplied"
+    return wrong.judged(says, error @ basis @ basis.T, error.shape[0] * basis.shape[1], INSIDE)
+
+
+def _those(chosen: np.ndarray, parts: Parts) -> str:
+    """Columns of the input in words, by the part that they are of where it is one."""
+    of = [(name, first, last) for name, first, last in parts if chosen[first:last].any()]
+    if len(of) == 1 and of[0][2] - of[0][1] > 1:
+        name, first, last = of[0]
+        return f"input {ranges_of(chosen[first:last], (last - first,)) or 'columns here and there'} ({name})"
+    told = f"input {ranges_of(chosen, chosen.shape) or 'columns here and there'}"
+    return told + (f" ({', '.join(name for name, _, _ in of[:3])})" if of else "")

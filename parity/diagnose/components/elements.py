@@ -12,6 +12,9 @@ from parity.diagnose.components.wrong import Component, WrongRows
 PAIRS = 1 << 24
 """Pairs of columns that are compared: 128 MB of distances. A whole vocabulary against itself is more."""
 
+FINE = {8: "as bfloat16 does", 11: "as float16 does"}
+"""Significant bits that float32 may lose."""
+
 COARSE = 6
 """Steps of 2^-6 and wider: with what bfloat16 itself keeps of numbers near 1 they are no coincidence."""
 
@@ -92,15 +95,16 @@ def _grid(wrong: WrongRows) -> Component | None:
 
 
 def _bits(wrong: WrongRows) -> Component | None:
-    """Numbers with fewer significant bits than bfloat16's eight."""
+    """Numbers with fewer significant bits than the golden's noise has: than bfloat16's eight, or than float32's."""
     device, golden = wrong.device[:, wrong.columns], wrong.golden[:, wrong.columns]
-    for bits in range(1, 6):
+    for bits in (*range(1, 6), *(FINE if wrong.precision == "float32" else ())):
         if (_to_bits(device, bits) == device).all():
             if (_to_bits(golden.astype(np.float32).astype(np.float64), bits) == golden).mean() > 0.5:
                 return None
             apart, largest = np.abs(device - golden), np.maximum(np.abs(golden), np.abs(device))
             within = float((apart <= 2.0 ** (1 - bits) * largest).mean())
-            says = f"{wrong.where}{bits} significant bits are kept (fp8 keeps 4 as e4m3, 3 as e5m2)"
+            known = FINE.get(bits, "fp8 keeps 4 as e4m3, 3 as e5m2")
+            says = f"{wrong.where}{bits} significant bits are kept ({known})"
             return Component(says, within, None) if within > 0.95 else None
     return None
 

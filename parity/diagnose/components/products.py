@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-import ml_dtypes
 import numpy as np
 
-from parity.diagnose.components.columns import contraction, left_out
+from parity.diagnose.components.columns import contraction, entered, left_out
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
+from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.weights import any_weight, in_weights
 from parity.diagnose.components.wrong import Component, WrongRows, best_of
 
-FLOATS = (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
 FULL = 0.02
 """A factor this near to 0, 1 or 2 is that number: weights in bfloat16 and noise move a fitted one by less."""
 
@@ -84,12 +83,13 @@ def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component |
     yield best_of(
         _entered_otherwise(wrong, says, other[wrong.numbers] - x, weight, parts) for says, other in product.others()
     )
-    yield best_of(_rounded(wrong, x, weight, parts))
-    yield from in_weights(wrong, x, weight, parts, product.beside())
+    yield best_of(in_roundings(wrong, x, weight, parts))
+    yield from in_weights(wrong, x, product.weight.astype(np.float64), parts, product.beside())
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
     yield contraction(wrong, x, weight, parts)
     yield any_weight(wrong, x)
     yield best_of(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
+    yield entered(wrong, weight, parts)
 
 
 def in_faint_parts(wrong: WrongRows, product: StageProduct) -> Component | None:
@@ -129,7 +129,8 @@ def led_back(wrong: WrongRows, product: StageProduct) -> WrongRows | None:
     every = np.ones(golden.shape[1], bool)
     rows = wrong.rows.take(some[found])
     tail = wrong.tail if golden.shape[1] == wrong.golden.shape[1] else golden.shape[1:]
-    return WrongRows(rows, golden[found], device[found], off[found], tail, every, numbers[found]).in_words()
+    sides = golden[found], device[found], off[found]
+    return WrongRows(rows, *sides, tail, every, numbers[found], wrong.precision).in_words()
 
 
 def _scaled(wrong: WrongRows, name: str, part: np.ndarray) -> Component | None:
@@ -155,17 +156,6 @@ def _entered_otherwise(
         return None
     made = [(name, change[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]
     return in_all_or_some(wrong, says, change @ weight.T, made)
-
-
-def _rounded(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[Component | None]:
-    """The weight in fewer bits, of all parts or of some."""
-    step = np.abs(weight).max(axis=1, keepdims=True) / 127
-    coarse = {f"fp8 ({one.__name__.removeprefix('float8_').removesuffix('fn')})": weight.astype(one) for one in FLOATS}
-    coarse["int8 by row"] = np.round(weight / np.maximum(step, 1e-300)) * step
-    for name, low in coarse.items():
-        change = low.astype(np.float64) - weight
-        made = [(part, x[:, first:last] @ change[:, first:last].T) for part, first, last in parts]
-        yield in_all_or_some(wrong, f"the weight in {name}", x @ change.T, made)
 
 
 def _shares(wrong: WrongRows, parts: Sequence[np.ndarray]) -> Component | None:

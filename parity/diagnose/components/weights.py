@@ -31,12 +31,13 @@ def in_weights(
 
     Args:
         x: what enters, [R, D].
-        weight: float64 [wrong columns, D].
+        weight: float64 [C, D].
         beside: other weights [C, D] by their names.
     """
+    yield _columns_but_for_the_bias(wrong, x, weight, parts)
+    weight = weight[wrong.columns]
     yield best_of(_moved(wrong, x, weight, parts))
     yield best_of(_exchanged(wrong, x, weight, parts))
-    yield _columns_but_for_the_bias(wrong, x, weight, parts)
     yield best_of(_another(wrong, x, weight, parts, beside))
 
 
@@ -109,19 +110,13 @@ def _crossed(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) 
     return in_some(wrong, "", made)
 
 
-def _bias(x: np.ndarray, weight: np.ndarray, parts: Parts) -> np.ndarray | None:
-    """What columns of their own add, [R, wrong columns]; None where there is none."""
-    single = [first for _, first, last in parts if last - first == 1]
-    return x[:, single] @ weight[:, single].T if single else None
-
-
 def _columns_but_for_the_bias(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
     """Outputs by the weight of other columns, with their own bias."""
-    bias = _bias(x, weight, parts)
-    if bias is None or not wrong.columns.all():
+    single = [first for _, first, last in parts if last - first == 1]
+    bias = x[:, single] @ weight[:, single].T
+    if not single or bias.shape != wrong.golden.shape:
         return None
-    plain = replace(wrong, golden=wrong.golden - bias, device=wrong.device - bias)
-    found = other_columns(plain)
+    found = other_columns(replace(wrong, golden=wrong.golden - bias, device=wrong.device - bias))
     return found and replace(found, says=f"{found.says}, but for the bias")
 
 

@@ -78,6 +78,7 @@ class WrongRows:
         noise: what rounding costs an element of each row, [R, 1].
         tail: the shape of a row.
         numbers: of the rows in the stage, int64 [R].
+        precision: the device's.
     """
 
     rows: StageRows
@@ -87,6 +88,7 @@ class WrongRows:
     tail: tuple[int, ...]
     columns: np.ndarray
     numbers: np.ndarray
+    precision: str
 
     @classmethod
     def of(cls, rows: StageRows, precision: str, whole: bool = False) -> WrongRows | None:
@@ -111,7 +113,8 @@ class WrongRows:
         size = np.linalg.norm(golden, axis=1, keepdims=True) / sqrt(golden.shape[1])
         noise = np.maximum(typical * size, np.finfo(np.float64).tiny)
         columns = np.ones(golden.shape[1], bool)
-        return cls(some, golden, device, noise, rows.golden.shape[1:], columns, np.flatnonzero(bad)).in_words()
+        numbers = np.flatnonzero(bad)
+        return cls(some, golden, device, noise, rows.golden.shape[1:], columns, numbers, precision).in_words()
 
     def in_words(self) -> WrongRows:
         """The same in the columns that are wrong, where words have them."""

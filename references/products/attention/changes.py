@@ -11,20 +11,21 @@ import torch
 from torch import Tensor
 
 from parity.references.products.attention.operands import Pass, Variant
-from parity.references.products.product import FLOATS
+from parity.references.products.product import FLOATS, NARROW, kept_in
 from parity.references.products.rotated import rotations
 
 LN2 = 0.6931471805599453
-NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-"""Formats in which a float32 kernel keeps what it should not."""
 
 
 def of_operands() -> Iterator[tuple[str, Variant]]:
     """Operands in fewer bits, or of the row beside."""
     for name, dtype in FLOATS.items():
         for what, sides in {"queries": "q", "keys": "k", "values": "v", "keys and values": "kv"}.items():
-            yield f"{what} in fp8 ({name})", partial(_rounded, sides=sides, dtype=dtype)
+            yield f"{what} in fp8 ({name})", partial(_rounded, sides=sides, low=partial(_low, dtype=dtype))
         yield f"the shares in fp8 ({name})", partial(_shares, change=partial(_low, dtype=dtype))
+    for name, dtype in NARROW.items():
+        for what, side in {"queries": "q", "keys": "k", "values": "v"}.items():
+            yield f"{what} in {name}", partial(_rounded, sides=side, low=partial(kept_in, dtype=dtype))
     for what, side in {"keys": "k", "values": "v"}.items():
         for step, where in ((1, "before"), (-1, "behind")):
             yield f"the {what} of the row {where}", partial(_rolled, side=side, step=step)
@@ -43,12 +44,8 @@ def of_scores() -> Iterator[tuple[str, Variant]]:
     yield "the scores without their scale", lambda one: _scored(one, lambda scores: scores * one.q.shape[-1] ** 0.5)
     yield "the scores scaled twice", lambda one: _scored(one, lambda scores: scores * one.q.shape[-1] ** -0.5)
     for name, dtype in NARROW.items():
-        yield f"the scores in {name}", partial(_scored, change=partial(_kept_in, dtype=dtype))
-        yield f"the shares in {name}", partial(_shares, change=partial(_kept_in, dtype=dtype))
-
-
-def _kept_in(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x.to(dtype).double()
+        yield f"the scores in {name}", partial(_scored, change=partial(kept_in, dtype=dtype))
+        yield f"the shares in {name}", partial(_shares, change=partial(kept_in, dtype=dtype))
 
 
 def _shares(one: Pass, change: Callable[[Tensor], Tensor]) -> Pass:
@@ -101,8 +98,8 @@ def _low(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.bfloat16().to(dtype).double()  # a device has them in bfloat16 before
 
 
-def _rounded(one: Pass, sides: str, dtype: torch.dtype) -> Pass:
-    changed: dict[str, Any] = {side: _low(getattr(one, side), dtype) for side in sides}
+def _rounded(one: Pass, sides: str, low: Callable[[Tensor], Tensor]) -> Pass:
+    changed: dict[str, Any] = {side: low(getattr(one, side)) for side in sides}
     return replace(one, **changed)
 
 
