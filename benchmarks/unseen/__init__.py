@@ -35,6 +35,9 @@ from benchmarks.unseen import (
     stream,
     taps,
     target_caches,
+    third_attention,
+    third_draft_attention,
+    third_masks,
 )
 from benchmarks.unseen.planting import Unseen
 from parity import device as clean
@@ -69,6 +72,9 @@ PARTS = (
     second_draft_head,
     second_caches,
     second_loop,
+    third_attention,
+    third_masks,
+    third_draft_attention,
 )
 FAULTS: dict[str, Unseen] = {one.id: one for part in PARTS for one in part.fault.faults}
 
