@@ -37,7 +37,9 @@ from benchmarks.unseen import (
     target_caches,
     third_attention,
     third_draft_attention,
+    third_experts,
     third_masks,
+    third_routing,
 )
 from benchmarks.unseen.planting import Unseen
 from parity import device as clean
@@ -75,6 +77,8 @@ PARTS = (
     third_attention,
     third_masks,
     third_draft_attention,
+    third_experts,
+    third_routing,
 )
 FAULTS: dict[str, Unseen] = {one.id: one for part in PARTS for one in part.fault.faults}
 
