@@ -37,8 +37,11 @@ from benchmarks.unseen import (
     target_caches,
     third_attention,
     third_draft_attention,
+    third_draft_head,
     third_experts,
+    third_head,
     third_masks,
+    third_residual,
     third_routing,
 )
 from benchmarks.unseen.planting import Unseen
@@ -79,6 +82,9 @@ PARTS = (
     third_draft_attention,
     third_experts,
     third_routing,
+    third_residual,
+    third_head,
+    third_draft_head,
 )
 FAULTS: dict[str, Unseen] = {one.id: one for part in PARTS for one in part.fault.faults}
 
