@@ -89,7 +89,7 @@ def _(pipeline: Pipeline) -> None:
 @fault(
     "frequencies-as-two-halves",
     "the target's inverse frequencies are the sum of two bfloat16 numbers each",
-    "target.layers.0.q",
+    "target.layers.2.q",
     "prefill",
     "inverse frequencies of the target's rotation",
     precision="float32",

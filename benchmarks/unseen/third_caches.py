@@ -13,7 +13,7 @@ fault = Part("caches", 3)
     "ninth-page-read-as-the-eighth",
     "the page of rows 128 to 143 is read at rows 112 to 127 in the drafter's layer 2",
     "drafter.layers.2.attn_out",
-    "prefill",
+    "draft",
     "keys and values of rows 128 to 143 as the drafter's layer 2 reads them",
     "rows at positions from 128 on, layer 2",
     "position >= 128 and layer = 2",

@@ -80,7 +80,7 @@ def _(pipeline: Pipeline) -> None:
     "denominator-of-one-tile",
     "layer 3's weights are over the sum of the first 128 keys alone",
     "drafter.layers.3.attn_out",
-    "prefill",
+    "draft",
     "softmax denominator of layer 3",
     "rows at positions from 128 on, layer 3",
     "position >= 128 and layer = 3",

@@ -10,8 +10,8 @@ from parity.device.pipeline import Pipeline
 
 fault = Part("taps and fuse", 3)
 FUSE = "peagle:fuse"
-LARGEST = 240
-"""Of an eight-bit float with an exponent of four bits and infinities."""
+LARGEST = 64
+"""What a clamp against overflow leaves of a tap."""
 
 
 @fault(
@@ -44,11 +44,11 @@ def _(pipeline: Pipeline) -> None:
 
 @fault(
     "taps-saturate",
-    "taps are cut off at 240 on their way to the drafter",
+    "taps are clamped to 64 on their way to the drafter",
     "drafter.taps",
     "prefill",
-    "taps of more than 240",
-    "rows with a massive activation, beyond 240 in a tap",
+    "taps of more than 64",
+    "rows with a massive activation, beyond 64 in a tap",
 )
 def _(pipeline: Pipeline) -> None:
     def change(at, clean, streams, taps):
