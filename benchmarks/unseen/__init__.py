@@ -35,6 +35,17 @@ from benchmarks.unseen import (
     stream,
     taps,
     target_caches,
+    third_attention,
+    third_caches,
+    third_draft_attention,
+    third_draft_head,
+    third_experts,
+    third_head,
+    third_loop,
+    third_masks,
+    third_residual,
+    third_routing,
+    third_taps,
 )
 from benchmarks.unseen.planting import Unseen
 from parity import device as clean
@@ -69,6 +80,17 @@ PARTS = (
     second_draft_head,
     second_caches,
     second_loop,
+    third_attention,
+    third_masks,
+    third_draft_attention,
+    third_experts,
+    third_routing,
+    third_residual,
+    third_head,
+    third_draft_head,
+    third_taps,
+    third_caches,
+    third_loop,
 )
 FAULTS: dict[str, Unseen] = {one.id: one for part in PARTS for one in part.fault.faults}
 

@@ -20,8 +20,8 @@ def test_every_fault_has_an_id_of_its_own():
 
 def test_every_fault_says_which_set_it_is_of():
     of = [fault.truth["set"] for fault in FAULTS.values()]
-    assert set(of) == {1, 2}
-    assert of.count(2) == 40
+    assert set(of) == {1, 2, 3}
+    assert of.count(2) == of.count(3) == 40
 
 
 def test_every_truth_is_filled_in():
