@@ -1,12 +1,15 @@
-"""Ids, slots, positions and lengths that are wrong: what they hold instead, or by how much they are off."""
+"""Ids, slots, positions and lengths that are wrong: what they hold instead, how far they are off, or by what rule."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from parity.compare.origins import held_instead
 from parity.compare.relations import Facts, relation
 from parity.compare.rows import StageRows
+from parity.diagnose.components.chosen import in_choices
 from parity.diagnose.components.wrong import Component
 from parity.golden.views import DumpView, TrustedGolden
 
@@ -26,5 +29,6 @@ def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> t
     elif len(values) == 1 and apart.sum() > 1:
         says = f"{values[0]} wherever it differs"
     else:
-        return ()
+        rule = in_choices(golden, run, rows)
+        return (replace(rule, where=where),) if rule else ()
     return (Component(says, 1.0, None, where),)

@@ -1,0 +1,191 @@
+"""Choices by another rule: what is never taken, the rank that is, ids that are off by range, and groups of experts.
+
+A rule is said where it makes every choice of the device, right ones too, from the golden's scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.compare.rows import StageRows, stage_rows
+from parity.compare.scores import scores_of
+from parity.compare.vocabulary import draft_vocabulary
+from parity.diagnose.components.wrong import Component
+from parity.errors import Inconclusive
+from parity.golden.views import DumpView, TrustedGolden
+from parity.stages import DRAFT_TOKENS
+
+FEW = 3
+"""Fewer wrong choices fit nearly any rule."""
+
+NEARLY = 0.97
+"""The share of all choices that a rule has to make as the device does: near ties may go either way."""
+
+PIECES = 3
+"""Ranges of ids, each off by a number of its own, at the most."""
+
+WHOLE = 0.9
+"""A rule that looks at more than this share of the columns looks at all of them."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Choices of one of many: scores [R, V], the golden's and the device's columns [R], -1 where it has none.
+
+    `ids` are the golden's and the device's ids [R], `tokens` [V] the id of each column.
+    """
+
+    scores: np.ndarray
+    mine: np.ndarray
+    theirs: np.ndarray
+    ids: tuple[np.ndarray, np.ndarray]
+    tokens: np.ndarray
+
+    @property
+    def wrong(self) -> np.ndarray:
+        """Which rows [R] differ."""
+        return np.asarray(self.ids[0] != self.ids[1])
+
+
+def in_choices(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Component | None:
+    """The rule by which the device chose; None where none is found, or the stage is no choice by scores."""
+    name = scores_of(rows.named.name)
+    scores = stage_rows(golden, golden, golden.declared[name], device="float32") if name in golden.declared else None
+    if scores is None or len(scores.golden) != len(rows.golden):
+        return None
+    if rows.golden.ndim > 1:
+        return _first(rules_of_sets(scores.golden, rows.golden, rows.device))
+    tokens = np.arange(scores.golden.shape[1])
+    if rows.named.name == DRAFT_TOKENS:
+        try:
+            vocabulary = draft_vocabulary(golden, scores, rows)
+        except Inconclusive:
+            return None
+        tokens = vocabulary.tokens
+    by_token = {token: column for column, token in reversed(list(enumerate(tokens.tolist())))}
+    ids = rows.golden.astype(np.int64), rows.device.astype(np.int64)
+    mine, theirs = (np.array([by_token.get(one, -1) for one in side.tolist()], np.int64) for side in ids)
+    return _first(rules_of_one(Chosen(scores.golden, mine, theirs, ids, tokens)))
+
+
+def _first(rules: Iterator[str]) -> Component | None:
+    says = next(rules, "")
+    return Component(says, 1.0, None) if says else None
+
+
+def rules_of_one(chosen: Chosen) -> Iterator[str]:
+    """Rules that make every choice of the device, the most telling first."""
+    if chosen.wrong.sum() < FEW:
+        return
+    yield from _modulo(chosen)
+    yield from _mapped(chosen)
+    yield from _by_range(chosen)
+    if (chosen.theirs >= 0).all() and (chosen.mine >= 0).all():
+        yield from _never(chosen)
+        yield from _inside(chosen)
+        yield from _of_rank(chosen)
+
+
+def _modulo(chosen: Chosen) -> Iterator[str]:
+    """Ids that wrap."""
+    right, device = chosen.ids
+    for size in range(1 + int(device.max()), int(right.max()) + 1):
+        if (right % size == device).all():
+            yield f"the id modulo {size}" if size > 1 else "id 0 always"
+            return
+
+
+def _mapped(chosen: Chosen) -> Iterator[str]:
+    """Columns that are taken for ids, or get the offset of another column."""
+    known, device = chosen.mine[chosen.wrong], chosen.ids[1][chosen.wrong]
+    if (chosen.tokens == np.arange(len(chosen.tokens))).all() or (known < 0).any():
+        return
+    if (device == known).all():
+        yield "the column of the scores, not the id that it stands for"
+        return
+    offsets = chosen.tokens - np.arange(len(chosen.tokens))
+    for step in sorted(range(1 - len(offsets), len(offsets)), key=abs):
+        other = known + step
+        if step and ((other >= 0) & (other < len(offsets))).all() and (known + offsets[other] == device).all():
+            where = "before" if step < 0 else "behind"
+            yield f"the id by the offset of {abs(step)} columns {where}"
+            return
+
+
+def _by_range(chosen: Chosen) -> Iterator[str]:
+    """Ranges of columns, or of ids, of which each is off by a number of its own."""
+    pairs = [("column", chosen.mine, chosen.theirs), ("id", *chosen.ids)]
+    for what, right, device in pairs:
+        wrong = chosen.wrong & (right >= 0) & (device >= 0)
+        if wrong.sum() < chosen.wrong.sum():
+            continue
+        order = np.argsort(right[wrong], kind="stable")
+        places, steps = right[wrong][order], (device - right)[wrong][order]
+        pieces = np.split(np.arange(len(steps)), np.flatnonzero(np.diff(steps)) + 1)
+        if len(pieces) <= PIECES and len(steps) >= FEW * len(pieces):
+            told = ", ".join(f"{steps[one[0]]:+d} from {places[one[0]]} to {places[one[-1]]}" for one in pieces)
+            yield f"the {what} is off by range: {told}"
+            return
+
+
+def _never(chosen: Chosen) -> Iterator[str]:
+    """A run of columns that is never taken: the best of the others is."""
+    lost = chosen.mine[chosen.wrong]
+    first, last = int(lost.min()), int(lost.max())
+    scores = chosen.scores.copy()
+    scores[:, first : last + 1] = -np.inf
+    if last - first < WHOLE * scores.shape[1] and _makes(scores, chosen):
+        yield f"columns {first} to {last} are never chosen" if last > first else f"column {first} is never chosen"
+
+
+def _inside(chosen: Chosen) -> Iterator[str]:
+    """A run of columns outside of which nothing is taken."""
+    first, last = int(chosen.theirs.min()), int(chosen.theirs.max())
+    scores = np.full_like(chosen.scores, -np.inf)
+    scores[:, first : last + 1] = chosen.scores[:, first : last + 1]
+    if last - first < WHOLE * scores.shape[1] and _makes(scores, chosen):
+        yield f"the best of columns {first} to {last} alone"
+
+
+def _makes(scores: np.ndarray, chosen: Chosen) -> bool:
+    """Whether the best of some scores are the device's choices, nearly all of them."""
+    return bool((scores.argmax(axis=1) == chosen.theirs).mean() >= NEARLY)
+
+
+def _of_rank(chosen: Chosen) -> Iterator[str]:
+    """Choices of one rank that is not the first."""
+    wrong = chosen.wrong
+    taken = np.take_along_axis(chosen.scores[wrong], chosen.theirs[wrong][:, None], axis=1)
+    ranks = (chosen.scores[wrong] > taken).sum(axis=1)
+    if len(np.unique(ranks)) == 1 and ranks[0] > 0:
+        lowest = ranks[0] == chosen.scores.shape[1] - 1
+        yield "the worst, not the best" if lowest else f"the choice of rank {ranks[0] + 1} instead of the first"
+
+
+def rules_of_sets(scores: np.ndarray, golden: np.ndarray, device: np.ndarray) -> Iterator[str]:
+    """Rules by which experts [R, X] are chosen of scores [R, E]."""
+    count = scores.shape[1]
+    wrong = (np.sort(golden, axis=1) != np.sort(device, axis=1)).any(axis=1)
+    legal = ((device >= 0) & (device < count)).all()
+    if wrong.sum() < FEW or not legal:
+        return
+    mine, theirs = (np.stack([(side == one).any(axis=1) for one in range(count)], axis=1) for side in (golden, device))
+    for one in range(count):
+        if mine[wrong, one].all() and not theirs[:, one].any():
+            yield f"expert {one} is never chosen"
+        if theirs[wrong, one].all() and not mine[wrong, one].any() and theirs[:, one].all():
+            yield f"expert {one} is always chosen"
+    chosen = golden.shape[1]
+    if (theirs[wrong].sum(axis=1) < chosen).all():
+        yield "one expert is chosen twice"
+    if count % chosen == 0:
+        groups = scores.reshape(len(scores), chosen, -1).argmax(axis=2) + np.arange(chosen) * (count // chosen)
+        if (np.sort(groups, axis=1) == np.sort(device, axis=1)).all(axis=1).mean() >= NEARLY:
+            yield f"the best of each of {chosen} groups of experts"
+    ranks = (-scores).argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
+    taken = np.sort(np.take_along_axis(ranks, device.astype(np.int64), axis=1), axis=1)[wrong]
+    if (taken == taken[0]).all():
+        yield f"the experts of rank {', '.join(str(rank + 1) for rank in taken[0])}"

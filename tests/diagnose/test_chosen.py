@@ -1,0 +1,88 @@
+"""The rule by which a device chose is told from its choices and the golden's scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parity.diagnose.components.chosen import Chosen, rules_of_one, rules_of_sets
+
+ROWS, WIDTH = 60, 200
+SCORES = np.random.default_rng(0).normal(size=(ROWS, WIDTH)).astype(np.float32)
+BEST = SCORES.argmax(axis=1)
+TOKENS = np.arange(WIDTH) + np.arange(WIDTH) // 7
+
+
+def without(first, last):
+    scores = SCORES.copy()
+    scores[:, first:last] = -np.inf
+    return scores.argmax(axis=1)
+
+
+def chosen(columns, ids=None, tokens=TOKENS):
+    ids = tokens[columns] if ids is None else ids
+    theirs = np.array([list(tokens).index(one) if one in tokens else -1 for one in ids])
+    return Chosen(SCORES, BEST, theirs, (tokens[BEST], ids), tokens)
+
+
+NEXT = np.argsort(-SCORES, axis=1)[:, 1]
+SWAPPED = np.where(BEST < 100, BEST + 100, BEST - 100)
+LATE = np.minimum(BEST + 8, WIDTH - 1)
+
+RULES = {
+    f"columns {BEST[(BEST >= 64) & (BEST < 128)].min()} to": chosen(without(64, 128)),
+    "the best of columns": chosen(60 + SCORES[:, 60:140].argmax(axis=1)),
+    "the choice of rank 2": chosen(NEXT),
+    "the worst, not the best": chosen(SCORES.argmin(axis=1)),
+    "the id modulo 128": chosen(BEST, TOKENS[BEST] % 128),
+    "the column of the scores": chosen(BEST, BEST),
+    "the id by the offset of 1 columns behind": chosen(
+        BEST,
+        BEST + np.array([0, 5, 1, 9, 3, 7, 2, 8])[(np.minimum(BEST + 1, WIDTH - 1)) % 8],
+        np.arange(WIDTH) + np.array([0, 5, 1, 9, 3, 7, 2, 8])[np.arange(WIDTH) % 8] * 1,
+    ),
+    "the column is off by range: +100 from": chosen(SWAPPED),
+}
+
+
+@pytest.mark.parametrize("says", RULES)
+def test_a_rule_that_makes_all_choices_is_said(says):
+    assert next(rules_of_one(RULES[says]), "").startswith(says)
+
+
+def test_choices_at_random_follow_no_rule():
+    columns = np.random.default_rng(1).integers(0, WIDTH, ROWS)
+    assert not list(rules_of_one(chosen(columns)))
+    assert not list(rules_of_one(chosen(np.where(np.arange(ROWS) < 2, NEXT, BEST)))), "too few to tell"
+
+
+EXPERTS = SCORES[:, :6]
+TOP = np.argsort(-EXPERTS, axis=1)[:, :2]
+
+
+def top_without(one):
+    scores = EXPERTS.copy()
+    scores[:, one] = -np.inf
+    return np.argsort(-scores, axis=1)[:, :2]
+
+
+SETS = {
+    "expert 3 is never chosen": top_without(3),
+    "one expert is chosen twice": np.stack([TOP[:, 0], TOP[:, 0]], axis=1),
+    "the best of each of 2 groups of experts": np.stack(
+        [EXPERTS[:, :3].argmax(axis=1), EXPERTS[:, 3:].argmax(axis=1) + 3], axis=1
+    ),
+    "the experts of rank 1, 3": np.argsort(-EXPERTS, axis=1)[:, [0, 2]],
+    "expert 5 is always chosen": np.stack([np.where(TOP[:, 0] == 5, TOP[:, 1], TOP[:, 0]), np.full(ROWS, 5)], axis=1),
+}
+
+
+@pytest.mark.parametrize("says", SETS)
+def test_a_rule_of_sets_is_said(says):
+    assert says in list(rules_of_sets(EXPERTS, TOP, SETS[says]))
+
+
+def test_right_sets_and_random_ones_follow_no_rule():
+    assert not list(rules_of_sets(EXPERTS, TOP, TOP[:, ::-1]))
+    order = np.random.default_rng(2).permuted(np.tile(np.arange(6), (ROWS, 1)), axis=1)[:, :2]
+    assert not list(rules_of_sets(EXPERTS, TOP, order))
