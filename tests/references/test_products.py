@@ -15,6 +15,7 @@ from parity.golden.views import GoldenSlice
 from parity.producers import counterfactuals
 from parity.references.products import attention
 from parity.references.products.attention.operands import Pass
+from parity.references.products.attention.projections import _entering
 from parity.references.products.attention.tiles import _apart, _running
 from parity.references.products.rotated import Rotation, _moved, rotations, turn
 
@@ -120,8 +121,17 @@ def test_attention_of_a_pass_without_change_is_what_enters_the_output_projection
     monkeypatch.setattr(attention, "variants", lambda groups, sinks: SAME.items())
     for stage in ("target.layers.0.attn_out", "drafter.layers.0.attn_out"):
         (made,) = runs.products(golden, stage)
-        for says, other in made.others():
-            assert np.allclose(other, made.x, atol=1e-5), says
+        others = dict(made.others())
+        assert all(np.allclose(others[says], made.x, atol=1e-5) for says in SAME)
+
+
+def test_projections_made_anew_without_a_change_are_what_they_were(prompt, monkeypatch):
+    golden, runs = prompt
+    same = partial(_entering, sides="qkv", change=lambda x: x)
+    monkeypatch.setattr(attention, "of_projections", lambda loop, side, number: [("nothing", same)])
+    for stage in ("target.layers.1.attn_out", "drafter.layers.0.attn_out", "drafter.layers.1.attn_out"):
+        (made,) = runs.products(golden, stage)
+        assert np.allclose(dict(made.others())["nothing"], made.x, atol=1e-4), stage
 
 
 def test_a_rotation_read_off_the_tables_is_the_one_that_the_rows_have():

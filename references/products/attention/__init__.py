@@ -19,6 +19,7 @@ from parity.references.hypotheses.mutating import layers_of
 from parity.references.products.attention.changes import of_groups, of_operands, of_rotations, of_scores, of_sinks
 from parity.references.products.attention.masks import of_masks
 from parity.references.products.attention.operands import Pass, Variant
+from parity.references.products.attention.projections import Projected, of_projections, weights_of
 from parity.references.products.attention.tiles import of_tiles
 from parity.references.products.product import Made, Product, entered, linear, projections
 from parity.references.products.rotated import Rotation, turned_by
@@ -53,16 +54,21 @@ def passes(loop: Any, side: str, number: int, stack: ExitStack) -> list[Pass]:
 def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
     """Heads by the output projection."""
     held, seen = passes(loop, side, number, stack), entered(layer.self_attn.o_proj, stack)
-    tables = turned_by(loop, side, number, stack)
+    tables, fed = turned_by(loop, side, number, stack), entered(layer.self_attn.q_proj, stack)
 
     def made() -> list[Product]:
         turned = [replace(one, rotation=of) for one, of in zip(held, Rotation.of(tables), strict=True)]
+        weights = weights_of(layer.self_attn)
+        makers = [Projected(x.double(), weights, *table) for x, table in zip(fed, tables, strict=True)]
         size, count, groups = held[0].q.shape[2], len(held[0].q), len(held[0].k)
         parts = [(f"head {head}", head * size, (head + 1) * size) for head in range(count)]
 
         def others() -> Iterator[tuple[str, Tensor]]:
             for says, variant in variants(groups, held[0].sinks is not None):
                 yield says, torch.cat([variant(one).mixed().flatten(1) for one in turned])
+            for says, anew in of_projections(loop, side, number):
+                passes = (anew(one, maker) for one, maker in zip(turned, makers, strict=True))
+                yield says, torch.cat([one.mixed().flatten(1) for one in passes])
 
         beside = projections(loop, side, number, "o_proj")
         return linear(layer.self_attn.o_proj, torch.cat(seen), parts, others, beside)

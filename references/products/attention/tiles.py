@@ -15,6 +15,46 @@ WIDTHS = (16, 32, 64, 128)
 """Keys of a tile."""
 
 
+Times = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""How often each key counts, of its tile, the last tile of its row and whether the tile is full to the row's end."""
+
+
+def _once(tile: Tensor, last: Tensor, whole: Tensor) -> Tensor:
+    return torch.ones_like(whole)
+
+
+def _twice(which: Callable[[Tensor, Tensor], Tensor]) -> Times:
+    return lambda tile, last, whole: 1.0 + which(tile, last)
+
+
+def _none(which: Callable[[Tensor, Tensor], Tensor]) -> Times:
+    return lambda tile, last, whole: (~which(tile, last)).double()
+
+
+def _whole(tile: Tensor, last: Tensor, whole: Tensor) -> Tensor:
+    return whole
+
+
+FIRST, SECOND, LAST = (
+    lambda tile, last: (tile == 0) & (last >= 0),
+    lambda tile, last: (tile == 1) & (last >= 0),
+    lambda tile, last: tile == last,
+)
+NAMED = {"the first": FIRST, "the second": SECOND, "the last": LAST}
+COUNTED = [
+    ("keys behind the last whole tile are not seen", _whole, _whole),
+    *((f"{name} is counted twice", _twice(which), _twice(which)) for name, which in NAMED.items()),
+    *((f"the values of {name} are counted twice", _twice(which), _once) for name, which in NAMED.items()),
+    *((f"{name} is left out", _none(which), _none(which)) for name, which in NAMED.items()),
+    *((f"the values of {name} are left out", _none(which), _once) for name, which in NAMED.items()),
+    *((f"{name} is left out of the sum", _once, _none(which)) for name, which in NAMED.items()),
+    ("the sum is of the first alone", _once, _none(lambda tile, last: tile > 0 * last)),
+    ("the sum is of the last alone", _once, _none(lambda tile, last: tile < last)),
+    ("the values are of the last alone", _none(lambda tile, last: tile < last), _once),
+]
+"""What tiles count: (what it says, in what is mixed, in the sum)."""
+
+
 def of_tiles() -> Iterator[tuple[str, Variant]]:
     """Each with what it says."""
     for width in WIDTHS:
@@ -26,8 +66,9 @@ def of_tiles() -> Iterator[tuple[str, Variant]]:
             ("each tile with a softmax of its own, their mean", partial(_apart, mean=True)),
         ):
             yield f"key tiles of {width}: {says}", partial(_with, shared=partial(shared, width=width))
-        yield f"keys behind the last whole tile of {width} are not seen", partial(_whole_tiles, width=width)
-        yield f"the first tile of {width} keys is not seen", partial(_without_first, width=width)
+        for says, of_values, of_sum in COUNTED:
+            counted = partial(_counted, width=width, of_values=of_values, of_sum=of_sum)
+            yield f"key tiles of {width}: {says}", partial(_with, shared=counted)
     yield "the sink not shifted by the largest score", partial(_with, shared=_sink_not_shifted)
 
 
@@ -68,10 +109,16 @@ def _sink_not_shifted(scores: Tensor, sinks: Tensor | None) -> Tensor:
     return (shares / (shares.sum(-1, keepdim=True) + extra)).nan_to_num()
 
 
-def _whole_tiles(one: Pass, width: int) -> Pass:
-    keys = one.seen.shape[1]
-    return replace(one, seen=one.seen & (torch.arange(keys) < keys // width * width))
-
-
-def _without_first(one: Pass, width: int) -> Pass:
-    return replace(one, seen=one.seen & (torch.arange(one.seen.shape[1]) >= width))
+def _counted(scores: Tensor, sinks: Tensor | None, width: int, of_values: Times, of_sum: Times) -> Tensor:
+    """Each tile so many times, in what is mixed and in the sum; the last seen key of a row ends its last tile."""
+    keys = torch.arange(scores.shape[-1])
+    seen = scores.isfinite()
+    tile = keys.div(width, rounding_mode="floor")
+    last = torch.where(seen, tile, -1).amax(-1, keepdim=True)
+    whole = (keys // width * width + width <= torch.where(seen, keys + 1, 0).amax(-1, keepdim=True)).double()
+    largest = scores.amax(-1, keepdim=True)
+    right = torch.where(seen, (scores - largest).exp(), 0.0)
+    sums = (right * of_sum(tile, last, whole)).sum(-1, keepdim=True)
+    if sinks is not None:
+        sums = sums + (sinks - largest).exp()
+    return (right * of_values(tile, last, whole) / sums).nan_to_num(posinf=0.0)

@@ -1,0 +1,158 @@
+"""Queries, keys and values made anew for the rows of a pass: from other inputs, by other weights, behind another norm.
+
+Rows of earlier passes keep the keys and values that the caches have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from parity.references.hypotheses.mutating import layers_of
+from parity.references.products.attention.operands import Pass
+from parity.references.products.product import FLOATS, NARROW, kept_in
+
+SIDES = {"queries": "q", "keys": "k", "values": "v", "queries, keys and values": "qkv"}
+SMALL = 1e-6
+"""A norm's weight below this gives rows that say nothing of another weight."""
+
+
+@dataclass(frozen=True)
+class Projected:
+    """What makes q, k and v of a pass: rows [S, D] that enter, weights and biases, cos and sin [S, d / 2]."""
+
+    x: Tensor
+    weights: dict[str, tuple[Tensor, Tensor | None]]
+    cos: Tensor
+    sin: Tensor
+
+    def heads(self, side: str, x: Tensor, size: int) -> Tensor:
+        """One of the three, [heads, S, size], rotated where it is to be."""
+        weight, bias = self.weights[side]
+        made = x @ weight.T if bias is None else x @ weight.T + bias
+        heads: Tensor = made.unflatten(1, (-1, size)).transpose(0, 1)
+        if side == "v":
+            return heads
+        first, second = heads.chunk(2, dim=-1)
+        return torch.cat((first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1)
+
+    def put(self, one: Pass, sides: str, x: Tensor) -> Pass:
+        """A pass with these sides made anew, of its own rows."""
+        changed: dict[str, Any] = {}
+        for side in sides:
+            held = getattr(one, side)
+            made = self.heads(side, x, held.shape[-1])
+            changed[side] = torch.cat((held[:, : held.shape[1] - made.shape[1]], made), dim=1)
+        return replace(one, **changed)
+
+
+Anew = Callable[[Pass, Projected], Pass]
+
+
+def weights_of(attention: Any) -> dict[str, tuple[Tensor, Tensor | None]]:
+    """Weight and bias of each projection, float64."""
+    held = {side: getattr(attention, f"{side}_proj") for side in "qkv"}
+    return {
+        side: (one.weight.detach().double(), None if one.bias is None else one.bias.detach().double())
+        for side, one in held.items()
+    }
+
+
+def of_projections(loop: Any, side: str, number: int) -> Iterator[tuple[str, Anew]]:
+    """Each change with what it says."""
+    layers = dict(layers_of(loop, side, "all"))
+    for what, sides in SIDES.items():
+        for says, change in _inputs():
+            yield f"{says} for the {what}", partial(_entering, sides=sides, change=change)
+        for says, weight in _norms(layers, number):
+            yield f"{says} for the {what}", partial(_entering, sides=sides, change=partial(torch.mul, other=weight))
+        for says, reweigh in _weights(layers, number):
+            yield f"{says} for the {what}", partial(_reweighed, sides=sides, change=reweigh)
+
+
+def _inputs() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+    """Other rows [S, D] that enter."""
+    yield "the row before", lambda x: x.roll(1, 0)
+    yield "the row behind", lambda x: x.roll(-1, 0)
+    yield "the halves of the input exchanged", lambda x: x.roll(x.shape[1] // 2, 1)
+    yield "the first half of the input left out", lambda x: torch.cat((0 * _half(x, 0), _half(x, 1)), dim=1)
+    yield "the second half of the input left out", lambda x: torch.cat((_half(x, 0), 0 * _half(x, 1)), dim=1)
+    for name, dtype in (FLOATS | NARROW).items():
+        yield f"the input in {name}", partial(kept_in, dtype=dtype)
+
+
+def _half(x: Tensor, which: int) -> Tensor:
+    return x.chunk(2, dim=1)[which]
+
+
+def _norms(layers: dict[int, Any], number: int) -> Iterator[tuple[str, Tensor]]:
+    """Factors [D] that put another norm's weight in the place of the one before the projections.
+
+    A layer that fuses has two, side by side, over what is embedded and what is fused.
+    """
+    layer = layers[number]
+    pair = [norm for name in ("input_layernorm", "hidden_norm") if (norm := getattr(layer, name, None)) is not None]
+    own = [norm.weight.detach().double() for norm in pair]
+    ones = [torch.ones_like(weight) for weight in own]
+    names = ["the norm"] if len(own) == 1 else ["the embedding's norm", "the hidden's norm"]
+    for place, name in enumerate(names):
+        for whose, other in _others(layers, number, pair, place):
+            factors = [*ones]
+            weight = own[place]
+            factors[place] = torch.where(weight.abs() > SMALL, other / weight, 1.0)
+            yield f"{name} {whose}", torch.cat(factors)
+
+
+def _others(layers: dict[int, Any], number: int, pair: Sequence[Any], place: int) -> Iterator[tuple[str, Tensor]]:
+    """Weights that may stand in a norm's place."""
+    weight = pair[place].weight.detach().double()
+    yield "without its weight", torch.ones_like(weight)
+    yield "with its weight and one", weight + 1
+    beside = {"by the weight of the norm before the MLP": layers[number].post_attention_layernorm}
+    if len(pair) > 1:
+        beside["by the other's weight"] = pair[1 - place]
+    for step, where in ((-1, "before"), (1, "behind")):
+        if number + step in layers:
+            beside[f"by the weight of the layer {where}"] = layers[number + step].input_layernorm
+    for whose, norm in beside.items():
+        if norm.weight.shape == weight.shape:
+            yield whose, norm.weight.detach().double()
+
+
+Weights = dict[str, tuple[Tensor, Tensor | None]]
+
+
+def _weights(layers: dict[int, Any], number: int) -> Iterator[tuple[str, Callable[[Weights, str], Weights]]]:
+    """Other weights of a side."""
+    for name, dtype in FLOATS.items():
+        yield f"the weight in {name}", partial(_coarse, dtype=dtype)
+    yield "no bias", lambda held, side: held | {side: (held[side][0], None)}
+    for other in sorted(layers, key=lambda one: abs(one - number)):
+        if other != number:
+            yield f"the weight of layer {other}", partial(_of_layer, other=weights_of(layers[other].self_attn))
+    yield "keys and values exchanged", lambda held, side: held | {"k": held["v"], "v": held["k"]}
+
+
+def _coarse(held: Weights, side: str, dtype: torch.dtype) -> Weights:
+    weight, bias = held[side]
+    return held | {side: (kept_in(weight, dtype), bias)}
+
+
+def _of_layer(held: Weights, side: str, other: Weights) -> Weights:
+    return held | {side: other[side]} if other[side][0].shape == held[side][0].shape else held
+
+
+def _entering(one: Pass, projected: Projected, sides: str, change: Callable[[Tensor], Tensor]) -> Pass:
+    return projected.put(one, sides, change(projected.x))
+
+
+def _reweighed(one: Pass, projected: Projected, sides: str, change: Callable[[Weights, str], Weights]) -> Pass:
+    weights = projected.weights
+    for side in sides:
+        weights = weights | {side: change(projected.weights, side)[side]}
+    return replace(projected, weights=weights).put(one, sides, projected.x)
