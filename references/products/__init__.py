@@ -69,6 +69,7 @@ def watched(loop: Any, stage: str) -> Iterator[Made]:
     """
     side, _, rest = stage.partition(".")
     part = rest.rsplit(".", 1)[-1]
+    beside: list[tuple[str, Any]] = []
     with ExitStack() as stack:
         if rest.startswith("layers."):
             number = int(rest.split(".")[1])
@@ -99,14 +100,13 @@ def watched(loop: Any, stage: str) -> Iterator[Made]:
         elif part == "pre_head_hidden":
             yield of_norm(loop.target.model.model.norm if side == "target" else loop.drafter.norm, (), stack)
             return
+        elif stage == "drafter.fc_out":
+            module = loop.drafter.fc
         else:
-            beside = []
-            module = {
-                "target.logits": lambda: head_of(loop, "target"),
-                "verify.logits": lambda: head_of(loop, "target"),
-                "drafter.logits": lambda: head_of(loop, "drafter"),
-                "drafter.fc_out": lambda: loop.drafter.fc,
-            }[stage]()
+            calls = {"target.logits": slice(1), "verify.logits": slice(1, None), "drafter.logits": slice(None)}[stage]
+            model = "drafter" if side == "drafter" else "target"
+            norm = loop.drafter.norm if side == "drafter" else loop.target.model.model.norm
+            yield behind_norm(head_of(loop, model), norm, (), stack, calls)
+            return
         seen = entered(module, stack)
-        calls = {"target.logits": slice(1), "verify.logits": slice(1, None)}.get(stage, slice(None))  # prefill, rounds
-        yield lambda: linear(module, torch.cat(seen[calls]), _taps(loop, stage), beside=beside)
+        yield lambda: linear(module, torch.cat(seen), _taps(loop, stage), beside=beside)

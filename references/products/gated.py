@@ -74,8 +74,12 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
         yield "no bias of gate and up", partial(_with, gate_bias=None, up_bias=None)
     for side in ("gate", "up"):
         yield f"neighbouring inputs of {side} exchanged", partial(_changed, sides=(side,), change=_neighbours)
-        for step, who in ((-1, "next"), (1, "previous")) if len(of.gate) > 1 else ():
-            yield f"{side} of the {who} expert", partial(_changed, sides=(side,), change=partial(_rolled, step=step))
+    for says, step in _other_experts(len(of.gate)):
+        for side in ("gate", "up", "gate_bias", "up_bias"):
+            rolled = partial(_changed, sides=(side,), change=partial(_rolled, step=step))
+            yield f"the {side.replace('_', ' ')} of {says}", rolled
+        rolled = partial(_changed, sides=("gate", "up", "gate_bias", "up_bias"), change=partial(_rolled, step=step))
+        yield f"gate, up and their biases of {says}", rolled
     for side in ("gate_bias", "up_bias") if of.gate_bias is not None else ():
         for first in range(TILE, of.gate.shape[1], TILE):
             cut = partial(_changed, sides=(side,), change=partial(_cut, first=first))
@@ -96,6 +100,15 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
         for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
             cut = partial(_changed, sides=sides, change=partial(_cut, first=first))
             yield f"inputs of {says} from {first} on left out", cut
+
+
+def _other_experts(count: int) -> Iterator[tuple[str, int]]:
+    """Experts of so many that may be taken for one: neighbours, and those of another tile or rank."""
+    steps = dict.fromkeys(step for step in (1, 2, 4, count // 4, count // 2) if 0 < step < count)
+    for step in steps:
+        where = "expert" if step == 1 else f"expert {step}"
+        yield f"the {where} before", step
+        yield f"the {where} behind", -step
 
 
 def _with(one: Gated, **changes: Any) -> Gated:

@@ -64,12 +64,12 @@ def _normed(x: Tensor, by: Tensor, eps: float, last: int | None = None) -> Tenso
     return x * torch.rsqrt(x[:, :last].square().mean(-1, keepdim=True) + eps) * by
 
 
-def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack) -> Made:
+def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, calls: slice = slice(None)) -> Made:
     """The rows that a norm gives, and what they would be."""
     seen = entered(module, stack)
 
     def made() -> list[Product]:
-        x, weight, eps = torch.cat(seen).double(), module.weight.detach().double(), eps_of(module)
+        x, weight, eps = torch.cat(seen[calls]).double(), module.weight.detach().double(), eps_of(module)
         right = _normed(x, weight, eps)
         beside = [(name, one.weight.detach().double()) for name, one in others]
 
@@ -82,13 +82,25 @@ def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack) ->
     return made
 
 
-def behind_norm(module: Any, norm: Any, others: Sequence[tuple[str, Any]], stack: ExitStack) -> Made:
-    """A product of what a norm gives, and what it would be under another norm."""
-    seen, normed = entered(module, stack), of_norm(norm, others, stack)
+def behind_norm(
+    module: Any, norm: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, calls: slice = slice(None)
+) -> Made:
+    """A product of what a norm gives, and what it would be under another norm or of the row beside.
+
+    Args:
+        calls: those of the run's calls whose rows the stage has.
+    """
+    seen, normed = entered(module, stack), of_norm(norm, others, stack, calls)
 
     def made() -> list[Product]:
-        (before,) = normed()
-        return linear(module, torch.cat(seen), (), lambda: ((says, torch.from_numpy(x)) for says, x in before.others()))
+        (before,), x = normed(), torch.cat(seen[calls])
+
+        def changed() -> Iterator[tuple[str, Tensor]]:
+            yield "the row before", x.roll(1, 0)
+            yield "the row behind", x.roll(-1, 0)
+            yield from ((says, torch.from_numpy(other)) for says, other in before.others())
+
+        return linear(module, x, (), changed)
 
     return made
 

@@ -53,7 +53,8 @@ class Chosen:
 def in_choices(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Component | None:
     """The rule by which the device chose; None where none is found, or the stage is no choice by scores."""
     name = scores_of(rows.named.name)
-    scores = stage_rows(golden, golden, golden.declared[name], device="float32") if name in golden.declared else None
+    named = golden.declared.get(name or "")
+    scores = stage_rows(golden, golden, named, device="float32", mode="local") if named else None
     if scores is None or len(scores.golden) != len(rows.golden):
         return None
     if rows.golden.ndim > 1:

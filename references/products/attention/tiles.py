@@ -62,6 +62,8 @@ def of_tiles() -> Iterator[tuple[str, Variant]]:
             ("values and sum not rescaled from tile to tile", partial(_running, values=True, total=True)),
             ("values not rescaled from tile to tile", partial(_running, values=True, total=False)),
             ("the sum not rescaled from tile to tile", partial(_running, values=False, total=True)),
+            ("values of the first not rescaled", partial(_running, values=True, total=False, tiles=1)),
+            ("values and sum of the first not rescaled", partial(_running, values=True, total=True, tiles=1)),
             ("each tile with a softmax of its own, added up", partial(_apart, mean=False)),
             ("each tile with a softmax of its own, their mean", partial(_apart, mean=True)),
         ):
@@ -76,14 +78,18 @@ def _with(one: Pass, shared: Callable[[Tensor, Tensor | None], Tensor]) -> Pass:
     return replace(one, shared=shared)
 
 
-def _running(scores: Tensor, sinks: Tensor | None, width: int, values: bool, total: bool) -> Tensor:
-    """Each tile's exponentials by the largest score so far, in what is mixed, in its sum, or in both."""
+def _running(
+    scores: Tensor, sinks: Tensor | None, width: int, values: bool, total: bool, tiles: int | None = None
+) -> Tensor:
+    """Exponentials by the largest score so far in what is mixed, its sum, or both: of the first tiles, or of all."""
     last = scores.amax(-1, keepdim=True)
     so_far = scores.cummax(-1).values
     ends = (
         torch.arange(scores.shape[-1]).div(width, rounding_mode="floor").add(1).mul(width).clamp(max=scores.shape[-1])
     )
     tile = so_far[..., ends - 1]
+    if tiles is not None:
+        tile = torch.where(ends <= tiles * width, tile, last)
     seen = scores.isfinite()
     forgot = torch.where(seen, (scores - tile).exp(), 0.0)
     right = torch.where(seen, (scores - last).exp(), 0.0)
