@@ -88,8 +88,9 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
         for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
             yield f"{says} in fp8 ({name})", partial(_changed, sides=sides, change=partial(_low, dtype=dtype))
     for first in range(0, of.gate.shape[1], HALF_TILE):
-        swap = partial(_turned_in, first=first)
-        yield f"gate and up exchanged in the inner columns {first} to {first + HALF_TILE - 1}", swap
+        for says, bias in (("gate and up", False), ("gate, up and their biases", True)):
+            swap = partial(_turned_in, first=first, bias=bias)
+            yield f"{says} exchanged in the inner columns {first} to {first + HALF_TILE - 1}", swap
     for name, dtype in NARROW.items():
         yield f"gate and up rounded to {name} before they are multiplied", partial(_acted, low=dtype)
     for first in range(0, of.x.shape[1] - TILE, TILE):
@@ -119,12 +120,15 @@ def _exchanged(one: Gated) -> Gated:
     return replace(one, gate=one.up, up=one.gate, gate_bias=one.up_bias, up_bias=one.gate_bias)
 
 
-def _turned_in(one: Gated, first: int) -> Gated:
-    """Gate and up exchanged in a run of inner columns."""
-    some = slice(first, first + HALF_TILE)
-    gate, up = one.gate.clone(), one.up.clone()
-    gate[:, some], up[:, some] = one.up[:, some], one.gate[:, some]
-    return _with(one, gate=gate, up=up)
+def _turned_in(one: Gated, first: int, bias: bool) -> Gated:
+    """Gate and up exchanged in a run of inner columns, with their biases where there are some or without them."""
+    some, changes = slice(first, first + HALF_TILE), {}
+    for name, other in (("gate", "up"), ("up", "gate"), ("gate_bias", "up_bias"), ("up_bias", "gate_bias")):
+        held = getattr(one, name)
+        if held is not None and (bias or not name.endswith("bias")):
+            changes[name] = held.clone()
+            changes[name][:, some] = getattr(one, other)[:, some]
+    return _with(one, **changes)
 
 
 def _acted(one: Gated, low: torch.dtype) -> Gated:
