@@ -39,6 +39,7 @@ class Product:
             between them; NaN where that is not found. None where they are the same.
         inside: what those rows are called, where there is something between.
         led: rows that are led back at the most: what costs much is asked for some.
+        keys: makes the keys that some rows attend to, from their numbers; None where the product is not attention's.
         beside: other weights [C, D] that might stand in the weight's place, as (whose, weight).
     """
 
@@ -49,6 +50,7 @@ class Product:
     back: Callable[[Any, Any], Any] | None = None
     inside: str = ""
     led: int | None = None
+    keys: Callable[[Sequence[int]], Any] | None = None
     beside: Callable[[], Iterator[tuple[str, Any]]] = lambda: iter(())
 
 

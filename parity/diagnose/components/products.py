@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from parity.diagnose.components.columns import contraction, entered, left_out
+from parity.diagnose.components.keys import Keys, in_keys
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
 from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.weights import any_weight, in_weights
@@ -44,6 +45,11 @@ class StageProduct(Protocol):
     @property
     def others(self) -> Callable[[], Iterator[tuple[str, np.ndarray]]]:
         """What would enter under small changes: (what is changed, x)."""
+        ...
+
+    @property
+    def keys(self) -> Callable[[Sequence[int]], Sequence[Keys]] | None:
+        """Makes the keys that some rows, by number, attend to; None where the product is not attention's."""
         ...
 
     @property
@@ -84,6 +90,9 @@ def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component |
         _entered_otherwise(wrong, says, other[wrong.numbers] - x, weight, parts) for says, other in product.others()
     )
     yield best_of(in_roundings(wrong, x, weight, parts))
+    if product.keys is not None:
+        width = product.weight.shape[1] - sum(last - first == 1 for _, first, last in parts)
+        yield in_keys(wrong, weight[:, :width], product.keys(wrong.numbers.tolist()))
     yield from in_weights(wrong, x, product.weight.astype(np.float64), parts, product.beside())
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
     yield contraction(wrong, x, weight, parts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from parity.references.hypotheses.masks import Attend, attending, seen_keys
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.products.attention.changes import of_groups, of_operands, of_rotations, of_scores, of_sinks
+from parity.references.products.attention.keys import keys_of, sequence
 from parity.references.products.attention.masks import of_masks
 from parity.references.products.attention.operands import Pass, Variant
 from parity.references.products.attention.projections import Projected, of_projections, weights_of
@@ -54,6 +56,7 @@ def passes(loop: Any, side: str, number: int, stack: ExitStack) -> list[Pass]:
 def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
     """Heads by the output projection."""
     held, seen = passes(loop, side, number, stack), entered(layer.self_attn.o_proj, stack)
+    known = sequence(loop, side, stack)
     tables, fed = turned_by(loop, side, number, stack), entered(layer.self_attn.q_proj, stack)
 
     def made() -> list[Product]:
@@ -71,6 +74,7 @@ def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Ma
                 yield says, torch.cat([one.mixed().flatten(1) for one in passes])
 
         beside = projections(loop, side, number, "o_proj")
-        return linear(layer.self_attn.o_proj, torch.cat(seen), parts, others, beside)
+        (product,) = linear(layer.self_attn.o_proj, torch.cat(seen), parts, others, beside)
+        return [replace(product, keys=partial(keys_of, turned, known))]
 
     return made

@@ -70,6 +70,18 @@ def of_masks() -> Iterator[tuple[str, Variant]]:
     }
     yield from ((says, _without(which)) for says, which in hidden.items())
     yield from ((says, _beside(which)) for says, which in shown.items())
+    for where, every in (("", True), (" within a kv group", False)):
+        by_head, by_row = (partial(_packed, by_head=by_head, every=every) for by_head in (True, False))
+        yield f"heads are packed head by head{where}, their mask row by row", by_head
+        yield f"heads are packed row by row{where}, their mask head by head", by_row
+
+
+def _packed(one: Pass, by_head: bool, every: bool) -> Pass:
+    """Each head's rows [N, S] under the mask of the row that another order of packing gives."""
+    rows, heads = one.q.shape[1], len(one.q) if every else len(one.q) // len(one.k)
+    places = torch.arange(heads * rows)
+    taken = (places // heads).view(heads, rows) if by_head else (places % rows).view(rows, heads).T
+    return replace(one, seen=one.seen[taken.repeat(len(one.q) // heads, 1)])
 
 
 def _others(one: Pass, row: int) -> Tensor:

@@ -1,0 +1,99 @@
+"""Which keys attention saw is told from what it gave, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from parity.diagnose.components.keys import EMPTY, attended, in_keys
+from tests.diagnose.test_components import wrong
+
+HEADS, DIM, KEYS, FIRST, WIDTH = 4, 8, 48, 36, 24
+RNG = np.random.default_rng(0)
+VALUES = RNG.normal(size=(HEADS, KEYS, DIM))
+WEIGHT = RNG.normal(size=(WIDTH, HEADS * DIM))
+IDS = np.append(np.arange(KEYS) % 11, -1)
+
+
+@dataclass
+class Row:
+    """One of the last rows of a causal pass."""
+
+    position: int
+    scores: np.ndarray
+    sinks: np.ndarray
+
+    values = np.pad(VALUES, ((0, 0), (0, 1), (0, 0)))
+    positions = np.append(np.arange(KEYS), EMPTY)
+    ids = IDS
+
+    @property
+    def seen(self):
+        return np.append(np.arange(KEYS) <= self.position, False)
+
+
+ROWS = [
+    Row(position, np.pad(RNG.normal(size=(HEADS, KEYS)), ((0, 0), (0, 1))), RNG.normal(size=HEADS))
+    for position in range(FIRST, KEYS)
+]
+
+
+def given(times):
+    return np.stack([attended(row, times(row)) for row in ROWS]) @ WEIGHT.T
+
+
+def seen(row):
+    return row.seen.astype(float)
+
+
+def hidden(which):
+    return lambda row: seen(row) * ~which(row)
+
+
+def misread(row):
+    held = seen(row)
+    for number in np.flatnonzero(row.seen & (row.positions >= 32) & (row.positions < 40)):
+        held[number] -= 1
+        held[number - 16] += 1
+    return held
+
+
+def zeros(row):
+    held = seen(row) * ~np.isin(row.positions, [20, 21])
+    held[-1] = 2
+    return held
+
+
+RULES = {
+    "the key 2 positions back is not seen": hidden(lambda row: row.positions == row.position - 2),
+    "the key at position 5 is not seen": hidden(lambda row: row.positions == 5),
+    "keys of token 7 are not seen": hidden(lambda row: row.ids == 7),
+    "keys at positions 8 to 11 are not seen": hidden(lambda row: (row.positions >= 8) & (row.positions < 12)),
+    "the key 1 positions ahead is seen too": lambda row: seen(row) + (row.positions == row.position + 1),
+    "keys at positions 32 to 39 are what stands 16 positions before": misread,
+    "keys at positions 20 to 21 are zeros": zeros,
+    "keys that are not seen count 0.01": lambda row: np.where(row.seen, 1.0, 0.01 * (row.positions != EMPTY)),
+}
+
+
+def told(device):
+    found = in_keys(wrong(given(seen), device), WEIGHT, ROWS)
+    return str(found) if found is not None and found.whole else ""
+
+
+@pytest.mark.parametrize("says", RULES)
+def test_the_rule_by_which_keys_are_wrong_is_said(says):
+    assert told(given(RULES[says])).startswith(says)
+
+
+def test_rows_with_a_wrong_key_each_are_listed():
+    lost = dict(zip((row.position for row in ROWS), RNG.integers(0, FIRST, len(ROWS)), strict=True))
+    assert told(given(hidden(lambda row: row.positions == lost[row.position]))).startswith("wrong keys: not seen")
+
+
+def test_what_no_keys_explain_is_not_said():
+    right = given(seen)
+    assert told(right + RNG.normal(size=right.shape)) == ""
+    assert told(right * 1.3) == ""
