@@ -103,10 +103,9 @@ def in_keys(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) -> Compo
     found = [_changed(rows[number], weight, wrong.error[number, wrong.columns], wrong.noise[number]) for number in some]
     ranked = sorted(_rules(found), key=few.left)
     pairs = (_together(*pair) for pair in product(ranked[:LEADERS], ranked) if pair[0] is not pair[1])
-    best = min((*ranked[:1], *pairs, *_leaks(few)), key=few.left, default=None)
-    if best is None:
-        return None
-    says, rule = best if ranked[:1] == [best] or few.left(best) < HALVED * few.left(ranked[0]) else ranked[0]
+    simple = min((*ranked[:1], *_leaks(few)), key=few.left)
+    best = min((simple, *pairs), key=few.left)
+    says, rule = best if few.left(best) < HALVED * few.left(simple) else simple
     moved = _Explained(wrong, weight, rows, np.arange(len(rows))).moved(rule)
     told = wrong.judged(f"{wrong.where}{says}", moved, 2)
     return told if told is not None and told.whole else best_of((told, _one_by_one(wrong, few, found)))
@@ -220,8 +219,11 @@ def _rules(found: Sequence[Change]) -> Iterator[tuple[str, Rule]]:
 
 
 def _spans(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """From the least to the largest, and to the ends of their pages."""
-    spans = ((min(numbers) // page * page, max(numbers) // page * page + page - 1) for page in PAGES)
+    """From the least to the largest, to the ends of their pages, and the page that most are of: some are chance."""
+    spans = [(min(numbers) // page * page, max(numbers) // page * page + page - 1) for page in PAGES]
+    for page in PAGES[1:]:
+        ((most, _),) = Counter(number // page for number in numbers).most_common(1)
+        spans.append((most * page, most * page + page - 1))
     yield from dict.fromkeys(spans)
 
 
