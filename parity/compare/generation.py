@@ -113,42 +113,80 @@ def _resampled(golden: TrustedGolden, run: DumpView, pair: Generations) -> Itera
 
 
 def unseen_text(golden: TrustedGolden, run: DumpView) -> Iterator[str]:
-    """What is not judged of a free run that samples in bfloat16.
-
-    It may part from the golden where the run's own choices on the golden's text do not: experts and caches are its own.
-    """
-    free = any(prompt.generation for prompt in run.manifest.case.prompts)
-    if golden.manifest.case.sampling and free and run.manifest.case.precision == "bfloat16":
+    """What is not judged of a free run in bfloat16: it may part from the golden where its own choices on the golden's
+    text do not, since experts and caches are its own; what follows has another text before it."""
+    if run.manifest.case.precision != "bfloat16":
+        return
+    pairs = zip(golden.manifest.case.prompts, run.manifest.case.prompts, strict=True)
+    own = [(true.generation, own.generation) for true, own in pairs if own.generation is not None]
+    parted = sum(true is not None and true.emitted != free.emitted for true, free in own)
+    if golden.manifest.case.sampling and own:
         yield "the text that a free run samples in bfloat16: `parity gate --only sampling` takes its decisions again"
+    elif parted:
+        yield (
+            f"the text of {parted} of {len(own)} free runs behind its first token that is not the reference's: float32 "
+            "has no such token, and `parity gate --only lossless` compares texts"
+        )
+
+
+@dataclass(frozen=True)
+class _Parting:
+    """Where a free run emits its first token that is not the golden's: the place of its row, and the token."""
+
+    round: int
+    row: int
+    token: int
+
+    @property
+    def tokens(self) -> str:
+        """The stage of the target's choice there."""
+        return CHOICES[self.round > 0]
+
+    @classmethod
+    def of(cls, pair: Generations) -> _Parting | None:
+        """None where the two are alike as far as both go; the row counts from the end of a prefill."""
+        common = pair.common
+        if common == min(len(pair.true.emitted), len(pair.own.emitted)):
+            return None
+        ends = [0, *accumulate((1, *pair.true.acceptance_length))]
+        round_ = max(place for place, end in enumerate(ends) if end <= common)
+        return cls(round_, common - ends[round_] if round_ else -1, pair.own.emitted[common])
 
 
 def _unchosen(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iterator[Finding]:
-    """The first token that is not the golden's, where the run's own scores of that very row speak against it.
+    """The first token that is not the golden's, where the scores of that very row speak against it.
 
-    Up to there the run has the golden's tokens before it in both, so that its tensors say what it chooses. Its free
-    pass may have continued with other experts: the scores may differ as far as noise does.
+    Up to there the run has the golden's tokens before it in both, so that its own tensors say what it chooses: its free
+    pass may have continued with other experts, and the scores may differ as far as noise does. Of a run that shows no
+    scores the golden's speak.
     """
-    common = pair.common
-    if len(run.sides) > 1 or common == min(len(pair.true.emitted), len(pair.own.emitted)):
+    parting = None if len(run.sides) > 1 else _Parting.of(pair)
+    if parting is None:
         return
-    ends = [0, *accumulate((1, *pair.true.acceptance_length))]
-    round_ = max(place for place, end in enumerate(ends) if end <= common)
-    tokens, token = CHOICES[round_ > 0], pair.own.emitted[common]
-    rows = stage_rows(golden, run, golden.declared[tokens.replace("tokens", "logits")])
-    chosen = run.contents(run.manifest.case.precision, pair.number, round_, tokens)
-    if rows is None or chosen is None or chosen.ndim != 1:
+    where, precision = (pair.number, parting.round), run.manifest.case.precision
+    chosen = run.contents(precision, *where, parting.tokens)
+    logits = golden.declared[parting.tokens.replace("tokens", "logits")]
+    rows = stage_rows(golden, run, logits)
+    scores = None if rows is None else rows.device
+    if rows is None and precision == "bfloat16":  # float32 differs from the reference nowhere
+        rows = stage_rows(golden, golden, logits, device="float32", mode="chained")
+        scores = None if rows is None else rows.golden
+    if rows is None or scores is None or (chosen is not None and chosen.ndim != 1):
         return
-    inside = ((rows.prompt == pair.number) & (rows.round == round_)).nonzero()[0]
-    row = common - ends[round_] if round_ else len(chosen) - 1
-    if row >= len(chosen) or len(chosen) - row > len(inside) or int(chosen[row]) == token:
+    inside = ((rows.prompt == pair.number) & (rows.round == parting.round)).nonzero()[0]
+    count = len(inside) if chosen is None else len(chosen)
+    row = parting.row if parting.row < 0 else parting.row - count  # from the end: some rows may not be kept
+    if -row > min(count, len(inside)) or row >= 0 or (chosen is not None and int(chosen[row]) == parting.token):
         return
-    row -= len(chosen)  # from the end: of the prompt's rows some may not be kept
-    scores = rows.device[inside[row]].astype(float)
-    regret = scores.max() - scores[token] if token < len(scores) else float("inf")
+    of = scores[inside[row]].astype(float)
+    regret = of.max() - of[parting.token] if 0 <= parting.token < len(of) else float("inf")
     if not regret <= NOISE_SIGMAS * row_noise(rows)[inside[row]]:
-        emits = f"the free run emits {token} as its token {common + 1}, its own {tokens} there are {int(chosen[row])}"
-        why = "and its scores part the two by more than noise"
-        yield Finding(KIND, EMITTED, pair.number, round_, f"prompt {pair.prompt}: {emits}, {why}")
+        emits = f"the free run emits {parting.token} as its token {pair.common + 1}"
+        due = int(of.argmax()) if chosen is None else int(chosen[row])
+        there = f"{'its own' if chosen is not None else 'the best of'} {parting.tokens} there are {due}"
+        whose = "its" if scores is rows.device else "the reference's"
+        why = f"and {whose} scores part the two by more than noise"
+        yield Finding(KIND, EMITTED, *where, f"prompt {pair.prompt}: {emits}, {there}, {why}")
 
 
 def _miscounted(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iterator[Finding]:

@@ -66,6 +66,30 @@ def test_what_is_emitted_is_chosen_by_the_runs_own_scores(dumps):
     assert compare(golden, every, read_policy(None, "bfloat16")).exit_code == 1
 
 
+@pytest.mark.parametrize("shown", ["tokens alone", "nothing"])
+def test_of_a_run_that_shows_no_scores_the_references_speak(shown, dumps, monkeypatch):
+    """A device with a view of tokens alone may otherwise answer another prompt in its free run."""
+    golden, run = dumps
+    rows = generation.stage_rows
+    monkeypatch.setattr(
+        generation,
+        "stage_rows",
+        lambda one, other, named, **more: (
+            None if other is not golden and named.name.endswith("logits") else rows(one, other, named, **more)
+        ),
+    )
+    free = emitting(run, {NUMBER: tokens(t1=3)})
+    if shown == "nothing":
+        free.contents = lambda *place: None
+    else:
+        assert not check_generation(golden, emitting(run, {})).findings
+    (found,) = check_generation(golden, free).findings
+    assert (found.prompt, found.round) == (NUMBER, 1) and "the reference's scores part" in found.message
+    assert any("the text of 1 of 2 free runs" in line for line in generation.unseen_text(golden, free))
+    monkeypatch.setattr(generation, "row_noise", lambda rows: np.full(len(rows.prompt), np.inf))
+    assert not check_generation(golden, free).findings
+
+
 def test_an_end_behind_which_the_reference_goes_on_is_found(dumps):
     golden, run = dumps
 
