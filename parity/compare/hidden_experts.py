@@ -106,14 +106,15 @@ class HiddenExperts:
         return self._assuming(self._with(choices))
 
     def picks(self, basis: DumpView) -> dict[tuple[str, Spot], Choice]:
-        """Of each prompt, the first stage with bad rows that another choice may explain, and the closest such choice
-        of each row: one of the layers since the stage shown before, or else one further back that showed too little
-        there.
+        """Of each round of each prompt, the first stage with bad rows that another choice may explain, and the closest
+        such choice of each row: one of the layers since the stage shown before, or else one further back that showed
+        too little there.
 
         Where several layers lie before the stage, a choice reaches the rows behind it as well: then one row at a time.
+        Rounds are asked apart: many wrong rows of a defect in one say nothing of a tie in another.
         """
         picks: dict[tuple[str, Spot], Choice] = {}
-        done: set[int] = set()
+        done: set[tuple[int, int]] = set()
         above = 0
         for named in self.shown:
             below = reach(named, self.truth)
@@ -121,14 +122,14 @@ class HiddenExperts:
             back = [layer for layer in self.hidden if layer < above]
             above = max(above, below)
             for spot in sorted(self._bad(basis, named)):
-                if spot[0] in done:
+                if spot[:2] in done:
                     continue
                 near = next(self._untried(basis, own, spot), None) if own else None
                 known = near or (next(self._untried(basis, back, spot), None) if back else None)
                 if known is not None:
                     picks[named.name, spot] = known
-                    done |= {spot[0]} if near is None or len(own) > 1 else set()
-            done |= {prompt for _, (prompt, _, _) in picks}
+                    done |= {spot[:2]} if near is None or len(own) > 1 else set()
+            done |= {spot[:2] for _, spot in picks}
         return picks
 
     def _tells(self, named: Named) -> bool:
