@@ -34,6 +34,11 @@ def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -
     }
     for factor in (0.01, 0.1, 10.0, 100.0):
         changes[f"the norm's eps {factor:g} times as large"] = partial(_normed, by=weight, eps=eps * factor)
+    changes["the norm's eps added behind the root"] = partial(_behind_root, by=weight, eps=eps)
+    changes["no eps"] = partial(_normed, by=weight, eps=0.0)
+    changes["the sum of squares for their mean"] = partial(
+        _normed, by=weight / len(weight) ** 0.5, eps=eps / len(weight)
+    )
     for name, other in others:
         changes[f"the weight of {name}"] = partial(_normed, by=other, eps=eps)
     for name, dtype in FLOATS.items():
@@ -43,6 +48,10 @@ def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -
     for last in range(32, len(weight), 32):
         changes[f"the mean square of the first {last} columns"] = partial(_normed, by=weight, eps=eps, last=last)
     yield from changes.items()
+
+
+def _behind_root(x: Tensor, by: Tensor, eps: float) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True).sqrt() + eps) * by
 
 
 def _narrow(name: str, low: Norm, weight: Tensor, eps: float) -> dict[str, Norm]:

@@ -34,8 +34,8 @@ def in_some(wrong: WrongRows, says: str, made: Sequence[tuple[str, np.ndarray]])
     those = [(name, part) for (name, part), factor in zip(made, factors, strict=True) if factor > 0.5]
     if not those:
         return None
-    named = ", ".join(name for name, _ in those)
-    told = f"{says} ({named})" if says else named
+    named = "" if says and len(those) == len(made) else ", ".join(name for name, _ in those)
+    told = f"{says} ({named})" if says and named else says or named
     model = np.sum([part for _, part in those], axis=0)
     found = wrong.judged(f"{wrong.where}{told}", model, len(made))
     return found and replace(found, numbers=len(those))

@@ -14,6 +14,9 @@ LEAST = 3
 ANGLES = 4096
 """Turns a position that are tried first, from -pi to pi."""
 
+FINER = 2.0**-12
+"""What float32 hides of a turn, over what bfloat16 does: 16 bits, and a margin."""
+
 TURNED, ASKEW = 1e-4, 0.02
 """Radians a position, and in all, that a pair is off: bfloat16 hides less over 200 positions, and less in a row."""
 
@@ -50,7 +53,7 @@ def _turned(wrong: WrongRows, by_position: bool) -> Component | None:
     turns = _turns(products, position) if by_position else np.zeros(golden.shape[2])
     start = np.angle((np.exp(-1j * np.outer(position, turns)) * products[:, 0]).sum(axis=0))
     size, least, what = (turns, TURNED, " a position") if by_position else (start, ASKEW, "")
-    which = np.flatnonzero(np.abs(size) > least)
+    which = np.flatnonzero(np.abs(size) > least * (FINER if wrong.precision == "float32" else 1.0))
     if not len(which):
         return None
     first = which[0]

@@ -18,6 +18,9 @@ from parity.references.products.attention.operands import Pass
 from parity.references.products.product import FLOATS, NARROW, kept_in
 
 SIDES = {"queries": "q", "keys": "k", "values": "v", "queries, keys and values": "qkv"}
+STARTS = (16, 32, 64, 128)
+"""Rows of a pass, or columns, at which a tile ends."""
+
 SMALL = 1e-6
 """A norm's weight below this gives rows that say nothing of another weight."""
 
@@ -41,12 +44,12 @@ class Projected:
         first, second = heads.chunk(2, dim=-1)
         return torch.cat((first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1)
 
-    def put(self, one: Pass, sides: str, x: Tensor) -> Pass:
-        """A pass with these sides made anew, of its own rows."""
+    def put(self, one: Pass, sides: str, x: Tensor, behind: Callable[[Tensor], Tensor] = lambda made: made) -> Pass:
+        """A pass with these sides made anew, of its own rows; `behind` changes what is made [heads, S, size]."""
         changed: dict[str, Any] = {}
         for side in sides:
             held = getattr(one, side)
-            made = self.heads(side, x, held.shape[-1])
+            made = behind(self.heads(side, x, held.shape[-1]))
             changed[side] = torch.cat((held[:, : held.shape[1] - made.shape[1]], made), dim=1)
         return replace(one, **changed)
 
@@ -67,6 +70,12 @@ def of_projections(loop: Any, side: str, number: int) -> Iterator[tuple[str, Ane
     """Each change with what it says."""
     layers = dict(layers_of(loop, side, "all"))
     for what, sides in SIDES.items():
+        for says, behind in _made(len(layers[number].self_attn.q_proj.weight)):
+            yield f"the {what} of the pass {says}", partial(_behind, sides=sides, change=behind)
+        if sides != "v":
+            for says, turned in _turns():
+                rotated = "queries and keys" if sides == "qkv" else what
+                yield f"the {rotated} of the pass turned {says}", partial(_turned, sides=sides, turned=turned)
         for says, change in _inputs():
             yield f"{says} for the {what}", partial(_entering, sides=sides, change=change)
         for says, weight in _norms(layers, number):
@@ -84,6 +93,81 @@ def _inputs() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
     yield "the second half of the input left out", lambda x: torch.cat((_half(x, 0), 0 * _half(x, 1)), dim=1)
     for name, dtype in (FLOATS | NARROW).items():
         yield f"the input in {name}", partial(kept_in, dtype=dtype)
+
+
+def _made(width: int) -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+    """Other heads [N, S, size] than those that were made."""
+    yield "are zeros", lambda made: made * 0
+    yield "are those of the row before", lambda made: made.roll(1, 1)
+    yield "are those of the row behind", lambda made: made.roll(-1, 1)
+    yield "are those of the head or group behind", lambda made: made.roll(-1, 0)
+    yield "are those of the head or group before", lambda made: made.roll(1, 0)
+    yield "have their heads or groups in reverse", lambda made: made.flip(0)
+    yield "have neighbouring heads or groups exchanged", _neighbours
+    for name, dtype in (FLOATS | NARROW).items():
+        yield f"are kept in {name}", partial(kept_in, dtype=dtype)
+    for first in STARTS:
+        yield f"from row {first} on are zeros", partial(_from, first=first, change=torch.zeros_like)
+        yield (
+            f"from row {first} on have neighbouring heads or groups exchanged",
+            partial(_from, first=first, change=_neighbours),
+        )
+        yield f"before row {first} are zeros", partial(_before, first=first)
+        if first < width:
+            yield f"hold the {first} columns before as well", partial(_added, columns=first)
+            yield f"are those of {first} columns before", partial(_shifted, columns=first)
+
+
+def _neighbours(made: Tensor) -> Tensor:
+    """Heads exchanged two by two; the last of an odd number stays."""
+    order = [place ^ 1 if place ^ 1 < len(made) else place for place in range(len(made))]
+    return made[order]
+
+
+def _from(made: Tensor, first: int, change: Callable[[Tensor], Tensor]) -> Tensor:
+    return torch.cat((made[:, :first], change(made[:, first:])), dim=1)
+
+
+def _before(made: Tensor, first: int) -> Tensor:
+    return torch.cat((0 * made[:, :first], made[:, first:]), dim=1)
+
+
+def _shifted(made: Tensor, columns: int) -> Tensor:
+    """Columns [N * size] of each row, so many further."""
+    flat = made.transpose(0, 1).flatten(1)
+    shifted: Tensor = flat.roll(columns, 1).unflatten(1, (len(made), -1)).transpose(0, 1)
+    return shifted
+
+
+def _added(made: Tensor, columns: int) -> Tensor:
+    return made + _shifted(made, columns)
+
+
+Turned = Callable[[Tensor], Tensor]
+
+
+def _turns() -> Iterator[tuple[str, Turned]]:
+    """Other positions than a pass has."""
+    yield "one position on", lambda at: at + 1
+    yield "one position back", lambda at: at - 1
+    yield "as if the pass began at 0", lambda at: at - at[0]
+    yield "by the position of the pass's first row", lambda at: at[0].expand_as(at)
+    yield "by the position of the pass's last row", lambda at: at[-1].expand_as(at)
+    for size in (32, 64, 128, 256, 512, 1024):
+        yield f"by the position modulo {size}", partial(torch.remainder, other=size)
+
+
+def _turned(one: Pass, projected: Projected, sides: str, turned: Turned) -> Pass:
+    of = one.rotation
+    if of is None:
+        return one
+    angles = of.angles(turned(torch.arange(of.first, of.first + len(projected.x)).double()))
+    other = replace(projected, cos=angles.cos() * of.scale, sin=angles.sin() * of.scale)
+    return other.put(one, sides.replace("v", ""), projected.x)
+
+
+def _behind(one: Pass, projected: Projected, sides: str, change: Callable[[Tensor], Tensor]) -> Pass:
+    return projected.put(one, sides, projected.x, change)
 
 
 def _half(x: Tensor, which: int) -> Tensor:
