@@ -115,6 +115,7 @@ class Toy:
     back: None = None
     inside: str = ""
     led: None = None
+    keys: None = None
     parts: tuple = (*((f"head {one}", 16 * one, 16 * one + 16) for one in range(4)), ("the bias", 64, 65))
 
     def others(self):
