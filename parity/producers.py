@@ -311,22 +311,25 @@ class ReferenceRerun:
 
     def __init__(self, progress: Progress = quiet) -> None:
         self._progress = progress
-        self._made: dict[tuple[Path, Path, str, tuple[int, ...], str, bool], Dump] = {}
+        self._made: dict[tuple[Path, Path, str, tuple[int, ...], str, bool, int], Dump] = {}
         self._folders = ExitStack()
         finalize(self, self._folders.close)
 
-    def __call__(self, golden: TrustedGolden, run: DumpView, prompts: Sequence[int], floor: bool = True) -> DumpView:
+    def __call__(
+        self, golden: TrustedGolden, run: DumpView, prompts: Sequence[int], floor: bool = True, roundings: int = 1
+    ) -> DumpView:
         """The reference with the run's experts, on as many threads as the golden was made with.
 
         Raises:
             ParityError: torch is not installed, the golden is not the references' own, or its checkpoints are not here.
         """
-        key = golden.folder, run.folder, run.manifest.case.mode, tuple(prompts), _experts(run, prompts), floor
+        case = run.manifest.case.mode, tuple(prompts), _experts(run, prompts)
+        key = golden.folder, run.folder, *case, floor, roundings
         if key not in self._made:
             load_reference("own", max(golden.manifest.producer.threads, 1))
             folder = self._folders.enter_context(scratch("rerun"))
             rerun = import_module("parity.references.rerun").rerun
-            self._made[key] = Dump(rerun(golden, run, prompts, folder / "golden", self._progress, floor))
+            self._made[key] = Dump(rerun(golden, run, prompts, folder / "golden", self._progress, floor, roundings))
         return self._made[key]
 
 

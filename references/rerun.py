@@ -41,8 +41,12 @@ def rerun(
     out: Path,
     progress: Progress = lambda *_: None,
     floor: bool = True,
+    roundings: int = 1,
 ) -> Path:
     """Write a folder like the golden's that holds these prompts only, under their numbers, with the run's experts.
+
+    Args:
+        roundings: bfloat16 runs behind the floor, at the least: as many as behind the golden's.
 
     Raises:
         Inconclusive: the golden is another producer's, or its checkpoints are not here.
@@ -54,7 +58,7 @@ def rerun(
     kept = manifest.case.partial_kv, manifest.case.kv_cache
     load = partial(_load, plain.made(manifest.producer), *pair, k=manifest.case.ks, kept=kept)
     truth = load(dtype=torch.float32)
-    floors = Rounded(load(dtype=torch.bfloat16), manifest.case.roundings) if floor else None
+    floors = Rounded(load(dtype=torch.bfloat16), max(manifest.case.roundings, roundings)) if floor else None
     stages = [golden.declared[name] for name in manifest.stages]
     experts = {name for name, named in golden.declared.items() if named.stage.forced}
     forcing = partial(

@@ -189,6 +189,9 @@ def _print_blind(out: Console, report: Report) -> None:
     """Who else stands behind the golden, and what a pass says nothing about."""
     for said in report.witnesses:
         _tell(out, "golden", said)
+    if report.lucky:
+        told = "with the floor of several roundings: a row alone was beyond that of one, which may be lucky"
+        _tell(out, "again", f"prompts {', '.join(report.lucky)}: {told}")
     if forced := [name for name in report.forced if any(stage.family == name for stage in report.stages)]:
         names = ", ".join(forced)
         _tell(out, "forced", f"{names}: right on choices that were the golden's; the gates ask the device for its own")

@@ -26,6 +26,7 @@ from parity.compare.flips import hidden_layers
 from parity.compare.generation import acceptance, check_generation, unseen_text
 from parity.compare.hidden_pages import UNTOLD, unseen_pages
 from parity.compare.kept import less_than_whole, refuse_without, resting_on, unscored, with_choices, with_rows
+from parity.compare.lucky import with_more_roundings
 from parity.compare.numbers import judge_numbers
 from parity.compare.origins import held_instead
 from parity.compare.passes import ChainPasses
@@ -104,6 +105,13 @@ def compare(
         result, new = _stage(golden, run, golden.declared[name], judged_by, judged_on, copies, without)
         results.append(result)
         findings += new
+    judged_on, lucky = with_more_roundings(golden, run, results, judged_on, rerun)
+    for number, result in enumerate(results) if lucky else ():
+        if result.verdict == FAIL:
+            judged_by = policy.row(result.stage, mode_of(mode, golden.manifest.case.kv_cache))
+            results[number], _ = _stage(
+                golden, run, golden.declared[result.stage], judged_by, judged_on, copies, without
+            )
     results = copies.noted_on(results)
     results = attest(mark(results, golden, mode), golden)
     constants = check_constants(golden, run)
@@ -151,6 +159,7 @@ def compare(
         ),
         not_shown=not_shown,
         parted=parted,
+        lucky=tuple(golden.manifest.case.prompts[number].id for number in lucky),
         forced=on_forced_inputs(run.manifest.case.forced, mode),
         not_exercised=tuple(not_exercised(golden, run.manifest.case.lanes)),
         sampling=golden.manifest.case.sampling,

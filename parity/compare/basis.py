@@ -21,9 +21,11 @@ from parity.golden.views import DumpView, TrustedGolden
 class Rerun(Protocol):
     """Runs the reference over some prompts of a golden once more, as a run was forced and with the run's experts."""
 
-    def __call__(self, golden: TrustedGolden, run: DumpView, prompts: Sequence[int], floor: bool = True) -> DumpView:
+    def __call__(
+        self, golden: TrustedGolden, run: DumpView, prompts: Sequence[int], floor: bool = True, roundings: int = 1
+    ) -> DumpView:
         """A dump with the float32 truth and, if asked for, the floor of the run's mode, under the golden's prompt
-        numbers.
+        numbers; `roundings` bfloat16 runs are behind that at the least.
 
         Raises:
             ParityError: it cannot be had.

@@ -188,6 +188,7 @@ class Report:
     `witnesses` are what other references said of the golden. `not_shown` are the stages asked for that the device does
     not declare as shown, each with the first shown one that an error in it reaches ('' for none), `parted` the prompts
     of which a part is not compared, each with the reason.
+    `lucky` are ids of prompts whose floors are of several roundings, since rows alone were beyond those of one.
     `forced` are families of choices that were made from the golden's alone: they pass where the device is wrong before
     them. `not_exercised` is what no round of the golden does. `sampling` is how its tokens were drawn, if they were.
     `layers` are the target layers that were run alone, `outside` the stages asked for that are none of theirs: of
@@ -218,6 +219,7 @@ class Report:
     not_shown: dict[str, str] = field(default_factory=dict)
     parted: tuple[str, ...] = ()
     forced: tuple[str, ...] = ()
+    lucky: tuple[str, ...] = ()
     not_exercised: tuple[str, ...] = ()
     sampling: str = ""
     layers: str = ""

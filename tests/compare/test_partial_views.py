@@ -16,6 +16,7 @@ from parity.compare.exercised import unseen_passes
 from parity.compare.hidden_experts import swaps
 from parity.compare.places import judged_inputs, segment, shows_first_in
 from parity.compare.rebased import WithExperts
+from parity.device.faults.conditional import only
 from parity.drive import RunRequest
 from parity.drive import run_device as drive_device
 from parity.errors import UsageError
@@ -139,6 +140,15 @@ def test_without_the_reference_such_rows_are_inconclusive(view, mode, seen):
 def test_a_fault_in_a_hidden_stage_fails_the_first_one_shown_behind_it(view, mode, fault, first, seen):
     report = seen(view, mode, fault=fault)
     assert (report.verdict, report.first.stage) == ("fail", first)
+
+
+def test_a_defect_of_verify_rows_does_not_hide_a_router_tie_of_the_prefill(seen):
+    """Its many wrong rows, which no choice of experts mends, used up the patience of the search for such choices."""
+    clean = seen("layer-kernels")
+    assert clean.verdict != "fail"
+    late = only(planted_faults()[0]["attn-sinks-missing"], "pass = verify")
+    report = seen("layer-kernels", declares=late.plant)
+    assert report.verdict == "fail" and report.first.round > 0
 
 
 def test_a_shown_stage_that_is_missing_fails(seen):
