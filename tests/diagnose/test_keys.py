@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from parity.diagnose.components.keys import EMPTY, attended, in_keys
+from parity.diagnose.components.keys import in_keys
+from parity.diagnose.components.seen_keys import EMPTY, attended
 from tests.diagnose.test_components import wrong
 
 HEADS, DIM, KEYS, FIRST, WIDTH = 4, 24, 48, 36, 96

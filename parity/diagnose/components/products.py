@@ -8,9 +8,10 @@ from typing import Protocol
 import numpy as np
 
 from parity.diagnose.components.columns import contraction, entered, left_out
-from parity.diagnose.components.keys import Keys, in_keys
+from parity.diagnose.components.keys import in_keys
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
 from parity.diagnose.components.roundings import in_roundings
+from parity.diagnose.components.seen_keys import Keys
 from parity.diagnose.components.weights import any_weight, in_weights
 from parity.diagnose.components.wrong import Component, WrongRows, best_of
 

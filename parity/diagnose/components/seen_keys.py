@@ -1,0 +1,169 @@
+"""One row's keys, what attention gives of them, and the rules by which some may count otherwise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+PAGES = (1, 8, 16, 32, 64, 128)
+"""Keys of a page: what is wrong ends where one does."""
+
+EMPTY = -(1 << 30)
+"""The position of a key that holds zeros."""
+
+
+class Keys(Protocol):
+    """One row's view of the keys of a layer: scores [N, T] of all keys, values [N, T, D], seen [T], sinks [N] or None.
+
+    The last holds zeros and stands at `EMPTY`: nobody should see it.
+
+    `positions` [T] and the row's own `position`; `ids` [T] of the tokens at the keys, -1 where none is known.
+    """
+
+    scores: np.ndarray
+    values: np.ndarray
+    seen: np.ndarray
+    sinks: np.ndarray | None
+    positions: np.ndarray
+    position: int
+    ids: np.ndarray
+
+
+def attended(keys: Keys, times: np.ndarray) -> np.ndarray:
+    """What is mixed [N * D] where each key counts so many times [T]."""
+    largest = np.where(times > 0, keys.scores, -np.inf).max(axis=1, keepdims=True)
+    if keys.sinks is not None:
+        largest = np.maximum(largest, keys.sinks[:, None])
+    if not np.isfinite(largest).all():
+        return np.zeros(keys.values.shape[0] * keys.values.shape[2])
+    shares = times * np.exp(np.minimum(keys.scores - largest, 0.0))
+    total = shares.sum(axis=1, keepdims=True)
+    if keys.sinks is not None:
+        total = total + np.exp(keys.sinks[:, None] - largest)
+    return np.asarray(np.einsum("nt,ntd->nd", shares / total, keys.values).ravel())
+
+
+@dataclass(frozen=True)
+class Change:
+    """How often one row's keys count, more or less often than they should, [T]."""
+
+    keys: Keys
+    by: np.ndarray
+
+    @property
+    def lost(self) -> np.ndarray:
+        """Keys that should be seen."""
+        return np.flatnonzero(self.by < 0)
+
+    @property
+    def gained(self) -> np.ndarray:
+        """Keys that should not, or once more."""
+        return np.flatnonzero(self.by > 0)
+
+    @property
+    def exchanges(self) -> list[tuple[int, int]]:
+        """How far what may stand in a lost key's place is from it, `EMPTY` for zeros, and the lost key's position."""
+        olds, news = (self.keys.positions[which].tolist() for which in (self.lost, self.gained))
+        return [(new if new == EMPTY else new - old, old) for old in olds for new in news]
+
+
+class Rule(Protocol):
+    """How often each key counts for a row, [T]."""
+
+    def __call__(self, keys: Keys) -> np.ndarray: ...
+
+
+def rules(found: Sequence[Change]) -> Iterator[tuple[str, Rule]]:
+    """What the changes of the rows may have in common, each with what it says."""
+    lost = [(one, number) for one in found for number in one.lost]
+    gained = [(one, number) for one in found for number in one.gained]
+    for what, pairs, step in (("not seen", lost, -1), ("seen too", gained, 1)):
+        yield from _of_one_kind(what, pairs, step)
+    exchanges = [pair for one in found for pair in one.exchanges]
+    for apart, _ in Counter(apart for apart, _ in exchanges).most_common(10):
+        for low, high in _spans([old for other, old in exchanges if other == apart]):
+            yield from _exchanged(apart, low, high)
+
+
+def _spans(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """From the least to the largest, to the ends of their pages, and the page that most are of: some are chance."""
+    spans = [(min(numbers) // page * page, max(numbers) // page * page + page - 1) for page in PAGES]
+    for page in PAGES[1:]:
+        ((most, _),) = Counter(number // page for number in numbers).most_common(1)
+        spans.append((most * page, most * page + page - 1))
+    yield from dict.fromkeys(spans)
+
+
+def _of_one_kind(what: str, pairs: Sequence[tuple[Change, int]], step: int) -> Iterator[tuple[str, Rule]]:
+    """Keys at one distance, at one position, of one token, or in a range of distances or positions."""
+    if not pairs:
+        return
+    positions = [int(one.keys.positions[number]) for one, number in pairs]
+    distances = [int(one.keys.position - one.keys.positions[number]) for one, number in pairs]
+    for apart, _ in Counter(distances).most_common(2):
+        yield (
+            f"the key {_away(apart)} is {what}",
+            _by(lambda keys, apart=apart: keys.position - keys.positions == apart, step),
+        )
+    for place, _ in Counter(positions).most_common(2):
+        yield f"the key at position {place} is {what}", _by(lambda keys, place=place: keys.positions == place, step)
+    tokens = Counter(int(one.keys.ids[number]) for one, number in pairs)
+    for token, _ in tokens.most_common(2):
+        if token >= 0:
+            yield f"keys of token {token} are {what}", _by(lambda keys, token=token: keys.ids == token, step)
+    for low, high in _spans(positions):
+        if high > low:
+            yield f"keys at positions {low} to {high} are {what}", _by(partial(_between, low=low, high=high), step)
+    near, far = min(distances), max(distances)
+    if far > near:
+        yield (
+            f"keys {near} to {far} positions back are {what}",
+            _by(lambda keys: (keys.position - keys.positions >= near) & (keys.position - keys.positions <= far), step),
+        )
+
+
+def _between(keys: Keys, low: int, high: int) -> np.ndarray:
+    return np.asarray((keys.positions >= low) & (keys.positions <= high))
+
+
+def _away(apart: int) -> str:
+    return (
+        f"{apart} positions back" if apart > 0 else "of the row itself" if apart == 0 else f"{-apart} positions ahead"
+    )
+
+
+def _by(which: Rule, step: int) -> Rule:
+    """Hidden where they are seen, or once more."""
+
+    def times(keys: Keys) -> np.ndarray:
+        chosen = which(keys)
+        return np.where(chosen, np.maximum(keys.seen + step, 0), keys.seen).astype(float)
+
+    return times
+
+
+def _exchanged(apart: int, low: int, high: int) -> Iterator[tuple[str, Rule]]:
+    """Keys in whose place others stand, or zeros."""
+
+    def times(keys: Keys) -> np.ndarray:
+        held = keys.seen.astype(float)
+        places = {int(place): number for number, place in enumerate(keys.positions)}
+        for number in np.flatnonzero(_between(keys, low, high) & keys.seen):
+            other = places.get(EMPTY if apart == EMPTY else int(keys.positions[number]) + apart)
+            if other is not None:
+                held[number] -= 1
+                held[other] += 1
+        return held
+
+    where = f"what stands {abs(apart)} positions {'before' if apart < 0 else 'behind'}"
+    span = f"the key at position {low} is" if low == high else f"keys at positions {low} to {high} are"
+    yield f"{span} {'zeros' if apart == EMPTY else where}", times
+
+
+def leaking(factor: float) -> Rule:
+    return lambda keys: np.where(keys.seen, 1.0, np.where(keys.positions == EMPTY, 0.0, factor))
