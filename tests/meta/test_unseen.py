@@ -20,8 +20,9 @@ def test_every_fault_has_an_id_of_its_own():
 
 def test_every_fault_says_which_set_it_is_of():
     of = [fault.truth["set"] for fault in FAULTS.values()]
-    assert set(of) == {1, 2, 3}
+    assert set(of) == {1, 2, 3, 4}
     assert of.count(2) == of.count(3) == 40
+    assert of.count(4) == 24
 
 
 def test_every_truth_is_filled_in():
