@@ -273,15 +273,17 @@ def gate_context(
     limits: ProcessLimits | None = None,
     **rest: Any,
 ) -> GateContext:
-    """What gates judge of a device by name, with its rotary embedding and the published configs.
+    """What gates judge of a device by name, with its rotary embedding, the published configs, and the reference to run
+    once more where the device hides a part.
 
     Args:
         folder: for its runs.
-        rest: as `parity.gates.context.GateContext` takes it.
+        rest: as `parity.gates.context.GateContext` takes it; a `rerun` among it is shared with what else judges.
     """
     from parity.gates.context import GateContext
 
     build = builder(device_name, golden, limits)
+    rest = {"rerun": ReferenceRerun(rest.get("progress", quiet))} | rest
     return GateContext(
         golden, device_name, build, precision, folder, rotate=build.rotary(), configs=published_configs(), **rest
     )

@@ -211,7 +211,7 @@ def _speed(cell: Cell, context: GateContext, baseline: Clocked | None) -> Speed 
 
 
 def night_of(
-    golden: TrustedGolden, run: DumpView, bounds: str | None, rerun: Rerun | None = None
+    golden: TrustedGolden, run: DumpView, bounds: str | None, rerun: Rerun
 ) -> tuple[Night, CellResult]:
     """A run compared with its golden in its own mode: the same record as a matrix's cell, without gates.
 
