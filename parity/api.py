@@ -318,7 +318,7 @@ def gate_device(
         if keep and Path(keep).exists():
             raise UsageError(f"{keep} exists already; choose another --keep or remove it")
         folder = Path(keep) if keep else stack.enter_context(scratch("gate"))
-        asked = dict(histories=histories, seed=seed, bound=bound, progress=progress)
+        asked: dict[str, Any] = dict(histories=histories, seed=seed, bound=bound, progress=progress)
         context = gate_context(golden, device, precision, folder, limits, **asked)
         if run:
             refuse_layers(run, "a gate")

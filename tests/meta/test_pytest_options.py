@@ -17,7 +17,16 @@ def hardware_gates(tmp_path):
     """Run the gates in a folder that is no checkout."""
 
     def run(*options: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pytest", "--pyargs", "parity.hardware_gates", "-qra", "-p", "no:cacheprovider"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--pyargs",
+            "parity.hardware_gates",
+            "-qra",
+            "-p",
+            "no:cacheprovider",
+        ]
         command += map(str, options)
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
