@@ -226,8 +226,8 @@ def compare_dumps(
         stages: globs over stage names; all where empty.
         policy: a file or the name of a shipped policy; the one of the run's precision by default.
         strict: a warning is a failure.
-        rerun: runs the reference again for a run that went on with experts of its own: `ReferenceRerun()`, which needs
-            torch. Without it such a run is inconclusive at best.
+        rerun: runs the reference again for a run that went on with experts of its own or hides a part; a
+            `ReferenceRerun` of its own where None. Without torch such a run is inconclusive at best.
         without: bounds that are left out where sketches or best logits, in place of whole tensors, say nothing of them
             (docs/smaller-goldens.md); without that such a stage is inconclusive.
 
@@ -237,11 +237,12 @@ def compare_dumps(
     from parity.compare import compare
     from parity.compare.between import DeviceDifference, compare_devices
     from parity.policy import read_policy
+    from parity.producers import ReferenceRerun
 
     bounds = read_policy(policy, run.manifest.case.precision)
     if isinstance(run, DeviceDifference):
         return compare_devices(golden, run, bounds, stages, strict)
-    return compare(golden, run, bounds, stages, strict, rerun, without)
+    return compare(golden, run, bounds, stages, strict, rerun or ReferenceRerun(), without)
 
 
 def worst_slices(
@@ -252,11 +253,13 @@ def worst_slices(
     Args:
         per: `position`, `head` or `expert`.
         worst: how many of each stage.
+        rerun: as for `compare_dumps`; the same one runs the reference once for both.
     """
     from parity.compare.basis import basis
     from parity.compare.breakdown import breakdown
+    from parity.producers import ReferenceRerun
 
-    golden = basis(golden, run, golden.manifest.stages, rerun).golden
+    golden = basis(golden, run, golden.manifest.stages, rerun or ReferenceRerun()).golden
     numbers = [stage for stage in report.stages if stage.x]
     wrong = [stage for stage in numbers if stage.verdict != "pass" and "inherited" not in stage.marks]
     return breakdown(golden, run, [stage.stage for stage in wrong or numbers], per, worst)
@@ -300,7 +303,7 @@ def gate_device(
     from parity.gates.quick import HISTORIES, QUICK_GATES, quick_look
     from parity.layers import refuse_layers
     from parity.partial import scratch
-    from parity.producers import ReferenceRerun, gate_context
+    from parity.producers import gate_context
 
     if unknown := [name for name in only if name not in GATES]:
         raise UsageError(f"--only {unknown[0]}: no such gate; there is {', '.join(GATES)}")
@@ -315,7 +318,7 @@ def gate_device(
         if keep and Path(keep).exists():
             raise UsageError(f"{keep} exists already; choose another --keep or remove it")
         folder = Path(keep) if keep else stack.enter_context(scratch("gate"))
-        asked = dict(histories=histories, seed=seed, bound=bound, progress=progress, rerun=ReferenceRerun(progress))
+        asked: dict[str, Any] = dict(histories=histories, seed=seed, bound=bound, progress=progress)
         context = gate_context(golden, device, precision, folder, limits, **asked)
         if run:
             refuse_layers(run, "a gate")

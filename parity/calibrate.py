@@ -33,7 +33,7 @@ ALARM = (FAIL, INCONCLUSIVE)
 class CalibrationRequest:
     """What to calibrate: `device` builds a clean device by name, `runs` is the number of comparisons.
 
-    `rerun` runs the reference again for a device of which a part is hidden.
+    `rerun` runs the reference again for a device that hides a part, by an option of its name or by what it declares.
     """
 
     golden: TrustedGolden

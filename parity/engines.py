@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from parity.compare import compare
+from parity.compare.basis import Rerun
 from parity.compare.between import DeviceDifference, compare_devices
 from parity.compare.report import Report, conclude
 from parity.golden.manifest import Mode
@@ -77,10 +78,15 @@ def matrix(
     devices: Sequence[str],
     precision: str,
     run: Callable[[str, Mode], DumpView],
+    rerun: Rerun,
     policy: str | None = None,
     absent: dict[str, str] | None = None,
 ) -> EngineMatrix:
-    """Run every device in both modes, and judge each alone and against every other one."""
+    """Run every device in both modes, and judge each alone and against every other one.
+
+    Args:
+        rerun: as for `parity.compare.compare`.
+    """
     bounds = read_policy(policy, precision)
     alone, pairs = {}, {}
     command = f"--golden {golden.folder} --precision {precision}" + (f" --policy {policy}" if policy else "")
@@ -88,7 +94,7 @@ def matrix(
         runs = {name: run(name, mode) for name in devices}
         for name, made in runs.items():
             again = f"parity diff --device {name} --mode {mode} {command}"
-            alone[mode, name] = replace(compare(golden, made, bounds), reproduce=again)
+            alone[mode, name] = replace(compare(golden, made, bounds, rerun=rerun), reproduce=again)
         for one, other in combinations(devices, 2):
             difference = DeviceDifference(golden, runs[one], runs[other])
             again = f"parity diff --device {one} --against {other} --mode {mode} {command}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,7 +42,7 @@ class Factory:
         kv_cache: the formats of the caches, which a factory takes as `kv_cache`; see `parity.kv_cache`.
 
     Raises:
-        UsageError: the name is unknown, or cannot be imported.
+        UsageError: the name is unknown, cannot be imported, is no factory's, or has an option that the factory has not.
         DeviceFailed: its module raises.
     """
 
@@ -50,6 +51,9 @@ class Factory:
         self.case = {name: value for name, value in (("partial_kv", partial_kv), ("kv_cache", kv_cache)) if value}
         self._make, self._named = _imported(name), options_of(name)
         self._fixed = {"target": target, "drafter": drafter} | _engine(name)
+        for option in self._named.keys() - {SHOW}:
+            if not takes(self._make, option):
+                raise UsageError(f"--device {name}: its factory takes no {option}")
 
     def __call__(self, precision: str, **options: int) -> Guarded:
         """Build a device; `options` are `k`, `max_positions` and `batch`.
@@ -221,6 +225,13 @@ def _imported(name: str) -> Callable[..., Device]:
         make: Callable[..., Device] = getattr(_module(name), factory)
     except AttributeError as error:
         raise UsageError(f"--device {name} cannot be imported: {error}") from None
+    try:
+        signature(make)
+    except (TypeError, ValueError):
+        what = "type without a signature" if isinstance(make, type) else type(make).__name__
+        raise UsageError(
+            f"--device {name}: a {what} is no factory, which is called with target, drafter, k and precision"
+        ) from None
     return make
 
 

@@ -306,7 +306,8 @@ def _gate(request: FaultRunRequest, fault: PlantableFault) -> tuple[bool, str]:
         return False, f"there is no gate {fault.gate}"
     with scratch("faults") as folder:
         build = _planted(request, fault)
-        context = GateContext(request.golden, request.device_name, build, fault.precision, folder, histories=HISTORIES)
+        made = request.golden, request.device_name, build, fault.precision, folder
+        context = GateContext(*made, histories=HISTORIES, rerun=request.rerun)
         result = run_gate(context, fault.gate)
     checks = [check for check in result.checks if check.verdict == result.verdict]
     return result.verdict == FAIL, "; ".join(f"{check.name}: {check.evidence}" for check in checks[:1])

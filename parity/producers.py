@@ -30,6 +30,7 @@ from parity.schedule import scheduled
 from parity.seam import Device, Layered
 
 if TYPE_CHECKING:
+    from parity.compare.basis import Rerun
     from parity.gates.context import GateContext
     from parity.isolation import IsolatedFactory, ProcessLimits
 
@@ -271,20 +272,23 @@ def gate_context(
     precision: str,
     folder: Path,
     limits: ProcessLimits | None = None,
+    rerun: Rerun | None = None,
     **rest: Any,
 ) -> GateContext:
-    """What gates judge of a device by name, with its rotary embedding and the published configs.
+    """What gates judge of a device by name, with its rotary embedding, the published configs, and the reference to run
+    once more where the device hides a part.
 
     Args:
         folder: for its runs.
+        rerun: shared with what else judges the device; one of its own where None.
         rest: as `parity.gates.context.GateContext` takes it.
     """
     from parity.gates.context import GateContext
 
     build = builder(device_name, golden, limits)
-    return GateContext(
-        golden, device_name, build, precision, folder, rotate=build.rotary(), configs=published_configs(), **rest
-    )
+    rest |= dict(rotate=build.rotary(), configs=published_configs())
+    rerun = rerun or ReferenceRerun(rest.get("progress", quiet))
+    return GateContext(golden, device_name, build, precision, folder, rerun=rerun, **rest)
 
 
 def inventory(target: Path, drafter: Path, **run: Any) -> Any:

@@ -107,7 +107,7 @@ def _comparisons(
             device=lambda name: device(name, golden, precision),
             names=[f"{name},show={show}" if show else name for name in names],
             policy=read_policy(policy, precision),
-            rerun=ReferenceRerun() if show else None,
+            rerun=ReferenceRerun(),
             **rest,
         )
     )

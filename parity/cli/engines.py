@@ -43,7 +43,7 @@ def engines(
     from parity.engines import matrix
     from parity.errors import UsageError
     from parity.partial import scratch
-    from parity.producers import present_engines
+    from parity.producers import ReferenceRerun, present_engines
     from parity.reports.engines import page, print_matrix
 
     if len(set(devices)) != len(devices):
@@ -60,7 +60,7 @@ def engines(
             with progress(f"{name} {mode}") as bar:
                 return run_device(opened, name, mode, precision, out=out, free=False, progress=bar)
 
-        found = matrix(opened, devices, precision, run, policy, absent)
+        found = matrix(opened, devices, precision, run, ReferenceRerun(), policy, absent)
     write_json(json_file, found.to_dict)
     if markdown:
         echo(page(found), nl=False)

@@ -54,7 +54,7 @@ def first_failing_rank(
     if any(finding.kind == "replicas" for finding in report.findings):
         for rank in range(max(map(len, run.parts.values()))):
             view = RankView(run, rank)
-            alone = compare(golden, view, policy)
+            alone = compare(golden, view, policy, rerun=rerun)
             if alone.verdict == FAIL and alone.first is not None:
                 return view, alone
     return run, report

@@ -210,9 +210,7 @@ def _speed(cell: Cell, context: GateContext, baseline: Clocked | None) -> Speed 
         return None
 
 
-def night_of(
-    golden: TrustedGolden, run: DumpView, bounds: str | None, rerun: Rerun | None = None
-) -> tuple[Night, CellResult]:
+def night_of(golden: TrustedGolden, run: DumpView, bounds: str | None, rerun: Rerun) -> tuple[Night, CellResult]:
     """A run compared with its golden in its own mode: the same record as a matrix's cell, without gates.
 
     Args:

@@ -83,6 +83,12 @@ def test_a_clean_device_ends_with_0(parity, small_golden):
     assert found.code == 0 and "0 false alarms and 0 warnings in 1 clean comparisons" in found.last, found
 
 
+def test_a_clean_device_that_shows_a_part_is_no_false_alarm(parity, shallow_golden):
+    named = "--golden", shallow_golden.folder, "--device", "numpy,show=layer-kernels"
+    found = parity("calibrate", *named, "--runs", 1, "--rounds", 1)
+    assert found.code == 0, found
+
+
 @pytest.mark.parametrize(
     ("verdict", "strict", "code"),
     [("pass", True, 0), ("warn", False, 0), ("warn", True, 1), ("inconclusive", False, 1)],

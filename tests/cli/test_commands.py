@@ -115,9 +115,9 @@ def test_a_device_that_breaks_down_is_inconclusive(parity, small_golden):
 
 
 @pytest.mark.parametrize("device", ["numpy,nonsense=2", "parity.device.variants:tp_2,tp=4"])
-def test_an_option_that_the_device_does_not_take_is_not_offered(device, parity, small_golden):
+def test_an_option_that_the_device_does_not_take_is_wrong_usage(device, parity, small_golden):
     found = parity("diff", "--golden", small_golden.folder, "--device", device)
-    assert found.code == 3 and "takes no" in found.err and found.err.count("\n") == 1
+    assert found.code == 2 and "takes no" in found.err and found.err.count("\n") == 1
 
 
 def test_a_device_of_ranks_is_one_for_every_command(parity, shallow_golden, monkeypatch):

@@ -20,6 +20,11 @@ def test_engines_side_by_side(parity, shallow_golden, tmp_path):
     assert len(found["comparisons"]) == 2 * 3 and found["exit_code"] == 0
 
 
+def test_an_engine_that_shows_a_part_is_judged_through_it(parity, shallow_golden):
+    ended = parity("engines", "--golden", shallow_golden.folder, "--device", "numpy,show=layer-kernels")
+    assert ended.code == 0 and ended.last == "engines verdict: pass", ended.out
+
+
 @by_night
 def test_the_page_has_a_column_for_every_device_and_pair(parity, shallow_golden):
     ended = parity("engines", "--golden", shallow_golden.folder, "--device", "numpy", "--device", FAULTY, "--markdown")

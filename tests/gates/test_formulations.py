@@ -9,6 +9,7 @@ from parity.compare.between import DeviceDifference, compare_devices
 from parity.engines import MODES, matrix
 from parity.golden.views import PromptSlice
 from parity.policy import read_policy
+from parity.producers import ReferenceRerun
 from tests.sample import WHOLE, cover
 
 DEVICES = ("numpy", "numpy,moe=gathered,tp=2", *(("numpy,tp=2", "numpy,tp=4", "numpy,moe=gathered") if WHOLE else ()))
@@ -38,7 +39,7 @@ def runs(golden, tmp_path_factory):
 
 
 def test_every_way_is_green_and_so_is_every_pair_of_them(golden, runs):
-    found = matrix(golden, DEVICES, "bfloat16", runs)
+    found = matrix(golden, DEVICES, "bfloat16", runs, ReferenceRerun())
     assert found.verdict == "pass" and len(found.alone) == 2 * len(DEVICES)
     assert len(found.pairs) == len(DEVICES) * (len(DEVICES) - 1)
     for (mode, *pair), report in found.pairs.items():

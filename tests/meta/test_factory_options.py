@@ -71,6 +71,29 @@ def test_a_value_that_does_not_fit_is_one_sentence(option, text, word):
         read_option("m:made", made, option, text)
 
 
+def bare(target, drafter, k, precision):
+    raise NotImplementedError
+
+
+HERE = "tests.meta.test_factory_options"
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        (f"{HERE}:bare,nix=1", f"--device {HERE}:bare,nix=1: its factory takes no nix"),
+        ("ml_dtypes:bfloat16", "--device ml_dtypes:bfloat16: a type without a signature is no factory"),
+        ("os:path", "--device os:path: a module is no factory"),
+        (f"{HERE}:HERE", f"--device {HERE}:HERE: a str is no factory"),
+    ],
+)
+@pytest.mark.parametrize("command", [("check-device",), ("gate", "--only", "batch")])
+def test_what_cannot_be_called_so_is_one_sentence_and_wrong_usage(command, device, said, parity, shallow_golden):
+    golden = ("--golden", shallow_golden.folder) if command[0] == "gate" else ()
+    ended = parity(*command, "--device", device, *golden)
+    assert ended.code == 2 and ended.err.startswith(f"parity: {said}") and ended.err.count("\n") == 1, ended
+
+
 def test_an_annotation_that_only_a_type_checker_can_evaluate_is_read_by_its_words():
     def make(seed: int | None, commit: str, device: Undefined): ...  # noqa: F821
 

@@ -41,6 +41,12 @@ def planted(tiny_golden, tmp_path_factory) -> CellResult:
     return judge_cell("night", cell, tiny_golden, tmp_path_factory.mktemp("cell"))
 
 
+def test_a_clean_device_that_shows_a_part_passes_in_a_night(tiny_golden, tmp_path):
+    cell = cell_of(tiny_golden, "numpy,show=layer-kernels", speed_tokens=0, gates=("stages",))
+    found = judge_cell("night", cell, tiny_golden, tmp_path)
+    assert (found.verdict, found.first) == ("pass", "")
+
+
 @by_night
 def test_two_prompts_are_too_few_for_acceptance_and_the_cell_says_so(clean):
     assert clean.verdict == "inconclusive" and clean.first == "gate acceptance: acceptance length, free"
