@@ -48,7 +48,7 @@ def arrived() -> None:
 
 
 def from_outside(error: KeyboardInterrupt) -> bool:
-    """Whether a signal raised it, as far as that can be told: our handler raises a class of its own, Python's does not."""
+    """Whether a signal raised it, as far as can be told: ours raises a class of its own, Python's handler does not."""
     ours = signal.getsignal(signal.SIGINT) in (interrupting, signal.SIG_IGN)
     return isinstance(error, Terminated) or not ours
 

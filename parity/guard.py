@@ -53,9 +53,9 @@ def call_guarded(device: str, call: str, function: Callable[..., T], *arguments:
     """Call a device's code.
 
     Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too, which
-    is raised once more behind a call that swallowed it, while a `KeyboardInterrupt` that a device raises by itself under
-    the command line is a device that ended the process; but in the verbs of a round a device that calls its use wrong
-    has failed: parity calls them rightly.
+    is raised once more behind a call that swallowed it (a `KeyboardInterrupt` of the device's own, where it can be told
+    from that, ends a process as `SystemExit` does); but in the verbs of a round a device that calls its use wrong has
+    failed: parity calls them rightly.
     `sys.stdout`, `sys.stderr`, `sys.exit` and the working directory are afterwards what they were; nothing is gone from
     `sys.path`.
 

@@ -49,7 +49,8 @@ class Transactional:
 
     def describe(self) -> Description:
         """The device's own description."""
-        return replace(self.inside.describe(), transactional=True)
+        says: Description = self.inside.describe()
+        return replace(says, transactional=True)
 
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
         """See `Device.prefill`."""

@@ -91,8 +91,10 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(median=middle, low=low if several else None, high=high if several else None, count=len(values))
 
 
-def rate_ratio(over: Times, under: Times, confidence: float = CONFIDENCE, paired: bool = True, seed: int = 0) -> Ratio | None:
-    """`over`'s rate as a multiple of `under`'s, with limits from a bootstrap of two levels; None where nothing came out.
+def rate_ratio(
+    over: Times, under: Times, confidence: float = CONFIDENCE, paired: bool = True, seed: int = 0
+) -> Ratio | None:
+    """`over`'s rate as a multiple of `under`'s, with limits from a bootstrap of two levels; None without tokens.
 
     It is over the groups of which every repeat gave a token: one that ends with its first token has no rate.
 
@@ -106,7 +108,7 @@ def rate_ratio(over: Times, under: Times, confidence: float = CONFIDENCE, paired
     """
     if over.seconds.shape[0] != under.seconds.shape[0]:
         raise ValueError("a ratio is of the same groups on both sides")
-    decoded = (over.tokens > 0).all(axis=1) & (under.tokens > 0).all(axis=1)
+    decoded = np.minimum(over.tokens.min(axis=1), under.tokens.min(axis=1)) > 0
     if not decoded.any():
         return None
     over, under = over.of_groups(decoded), under.of_groups(decoded)
