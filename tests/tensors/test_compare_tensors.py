@@ -97,7 +97,6 @@ NOTHING = {
     "empty": (np.zeros((0, 3)), np.zeros((0, 3)), "no element"),
     "itself": (ONE, ONE, "the same memory"),
     "overflow": (np.array([1e200, 2e200]), np.array([1e200, 2e200]), "overflow"),
-    "float8": (ONE.astype(ml_dtypes.float8_e4m3fn).astype(np.float16), ONE.astype(bool), "not compared"),
 }
 
 
@@ -119,7 +118,6 @@ NO_ARRAYS = {
     "text": np.array(["a", "b"]),
     "objects": np.array([None, 1]),
     "complex": np.ones(3, np.complex64),
-    "float8": ONE.astype(ml_dtypes.float8_e4m3fn),
     "masked": np.ma.masked_greater(ONE, 0),
     "pickle": "some.pkl",
     "no such file": "absent.npy",
