@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from math import sqrt
-from numbers import Real
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -34,7 +33,7 @@ class Bounds:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, Real):
+            if not isinstance(value, int | float | np.number):
                 raise UsageError(f"bound {field.name} = {value!r}: it has to be a number")
             if not 0 < value < 1:
                 raise UsageError(

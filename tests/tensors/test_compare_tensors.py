@@ -97,6 +97,7 @@ NOTHING = {
     "empty": (np.zeros((0, 3)), np.zeros((0, 3)), "no element"),
     "itself": (ONE, ONE, "the same memory"),
     "overflow": (np.array([1e200, 2e200]), np.array([1e200, 2e200]), "overflow"),
+    "float8": (ONE.astype(ml_dtypes.float8_e4m3fn).astype(np.float16), ONE.astype(bool), "not compared"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a user's program gets wrong is a sentence of parity's, never another library's exception; float8 by its bytes."""
+"""What a user's program gets wrong is a sentence of parity's, no foreign exception; float8 by its bytes."""
 
 from __future__ import annotations
 
