@@ -86,6 +86,7 @@ def verify_golden(golden: DumpView, progress: Progress = quiet) -> Verified:
     from parity.partial import scratch
     from parity.producers import dump_again, how_made
 
+    _refuse_unopened(golden=golden)
     how_made(golden)
     check_bytes(golden)
     with scratch("verify") as folder:
@@ -137,6 +138,9 @@ def run_device(
     from parity.producers import device as build
     from parity.producers import layered
 
+    _refuse_unopened(golden=golden)
+    if mode not in ("chained", "local"):
+        raise UsageError(f"mode {mode!r}: a run is chained or local")
     some = Layers.parse(layers, golden.manifest.model.num_layers) if layers else None
     if some and (mode != "local" or limits):
         raise UsageError("--layers: layers are run alone in mode local, and in this process (without --isolate)")
@@ -199,6 +203,7 @@ def device_difference(
     from parity.compare.between import DeviceDifference
     from parity.layers import refuse_layers
 
+    _refuse_unopened(golden=golden, run=run)
     refuse_layers(run, "--against")
     if (Path(other) / "manifest.json").is_file():
         if Path(other).resolve() == run.folder.resolve():
@@ -239,6 +244,7 @@ def compare_dumps(
     from parity.policy import read_policy
     from parity.producers import ReferenceRerun
 
+    _refuse_unopened(golden=golden, run=run)
     bounds = read_policy(policy, run.manifest.case.precision)
     if isinstance(run, DeviceDifference):
         return compare_devices(golden, run, bounds, stages, strict)
@@ -259,6 +265,7 @@ def worst_slices(
     from parity.compare.breakdown import breakdown
     from parity.producers import ReferenceRerun
 
+    _refuse_unopened(golden=golden, run=run)
     golden = basis(golden, run, golden.manifest.stages, rerun or ReferenceRerun()).golden
     numbers = [stage for stage in report.stages if stage.x]
     wrong = [stage for stage in numbers if stage.verdict != "pass" and "inherited" not in stage.marks]
@@ -269,7 +276,7 @@ def gate_device(
     golden: TrustedGolden,
     device: str = "numpy",
     precision: str = "bfloat16",
-    only: Sequence[str] = (),
+    only: Sequence[str] | None = None,
     *,
     quick: bool = False,
     run: DumpView | None = None,
@@ -284,7 +291,7 @@ def gate_device(
     """Run every gate over a device, joined by AND: stages, decisions, losslessness, acceptance, caches.
 
     Args:
-        only: names of `parity.gates.GATES`; all where empty.
+        only: names of `parity.gates.GATES`; all where None.
         quick: the most telling gates over one prompt's first rounds, see `parity.gates.quick`: the report fails, or is
             inconclusive; with neither `only` nor `run`.
         run: judged instead of one that is made in its mode.
@@ -305,6 +312,10 @@ def gate_device(
     from parity.partial import scratch
     from parity.producers import gate_context
 
+    _refuse_unopened(golden=golden, run=run)
+    if only is not None and not only:
+        raise UsageError("only names no gate: leave it out for all of them")
+    only = only or ()
     if unknown := [name for name in only if name not in GATES]:
         raise UsageError(f"--only {unknown[0]}: no such gate; there is {', '.join(GATES)}")
     if quick and (only or run):
@@ -447,6 +458,7 @@ def diagnose_device(
     from parity.layers import refuse_layers
     from parity.partial import scratch
 
+    _refuse_unopened(golden=golden, run=run)
     if run:
         refuse_layers(run, "a diagnosis")
 
@@ -482,6 +494,7 @@ def reduce_failure(
     from parity.partial import scratch
     from parity.reduce import reduced
 
+    _refuse_unopened(golden=golden)
     with scratch("reduce") as folder:
         place = Path(out) if out else fresh("goldens", "reduced")
         return reduced(golden, device, precision, _text(policy), threads, place, folder, told)
@@ -514,6 +527,7 @@ def import_dump(
     from parity.imports.run import ImportRequest, import_run
     from parity.imports.torch_file import torch_load
 
+    _refuse_unopened(golden=golden)
     files = tuple(map(Path, paths))
     return import_run(ImportRequest(source, files, read_map(names), golden, Path(out), torch_load, reference, partial))
 
@@ -526,6 +540,7 @@ def export_dump(dump: DumpView, out: File) -> int:
     """
     from parity.imports.files import export_npz
 
+    _refuse_unopened(dump=dump)
     return export_npz(dump, Path(out))
 
 
@@ -552,9 +567,20 @@ def write_report(
     from parity.reports.page.night import view_of
     from parity.reports.page.render import write
 
+    _refuse_unopened(golden=golden)
     view = view_of(Path(folder), golden, policy, history or None)
     write(view, Path(out) if out else Path(folder) / "report.html")
     return view
+
+
+def _refuse_unopened(**dumps: object) -> None:
+    """Raises:
+    UsageError: a path or something else stands where an opened dump is due; None stands for none.
+    """
+    for name, dump in dumps.items():
+        if dump is not None and not hasattr(dump, "manifest"):
+            opens = "open_golden" if name == "golden" else "read_dump"
+            raise UsageError(f"{name} is a {type(dump).__name__}: parity.{opens}(FOLDER) opens what is due there")
 
 
 def _path(file: File | None) -> Path | None:

@@ -47,6 +47,12 @@ def arrived() -> None:
     _raised.clear()
 
 
+def from_outside(error: KeyboardInterrupt) -> bool:
+    """Whether a signal raised it, as far as can be told: ours raises a class of its own, Python's handler does not."""
+    ours = signal.getsignal(signal.SIGINT) in (interrupting, signal.SIG_IGN)
+    return isinstance(error, Terminated) or not ours
+
+
 def by_signal(number: int) -> str:
     """The signal that ended a process, and what that means."""
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

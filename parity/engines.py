@@ -14,6 +14,7 @@ from parity.compare.report import Report, conclude
 from parity.golden.manifest import Mode
 from parity.golden.views import DumpView, TrustedGolden
 from parity.policy import read_policy
+from parity.reproducing import Argument, command_line
 
 MODES: tuple[Mode, ...] = ("local", "chained")
 
@@ -89,14 +90,14 @@ def matrix(
     """
     bounds = read_policy(policy, precision)
     alone, pairs = {}, {}
-    command = f"--golden {golden.folder} --precision {precision}" + (f" --policy {policy}" if policy else "")
+    case: dict[str, Argument] = {"golden": golden.folder, "precision": precision, "policy": policy or ""}
     for mode in MODES:
         runs = {name: run(name, mode) for name in devices}
         for name, made in runs.items():
-            again = f"parity diff --device {name} --mode {mode} {command}"
+            again = command_line("diff", device=name, mode=mode, **case)
             alone[mode, name] = replace(compare(golden, made, bounds, rerun=rerun), reproduce=again)
         for one, other in combinations(devices, 2):
             difference = DeviceDifference(golden, runs[one], runs[other])
-            again = f"parity diff --device {one} --against {other} --mode {mode} {command}"
+            again = command_line("diff", device=one, against=other, mode=mode, **case)
             pairs[mode, one, other] = replace(compare_devices(golden, difference, bounds), reproduce=again)
     return EngineMatrix(str(golden.folder), precision, tuple(devices), alone, pairs, absent or {})

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from parity.batching import VERBS, BatchCall, BatchVerbs
-from parity.endings import arrived, raise_swallowed
+from parity.endings import Terminated, arrived, from_outside, raise_swallowed
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.golden.sources import ROOMS, package
 from parity.limits import LANES, TOKENS
@@ -53,8 +53,9 @@ def call_guarded(device: str, call: str, function: Callable[..., T], *arguments:
     """Call a device's code.
 
     Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too, which
-    is raised once more behind a call that swallowed it; but in the verbs of a round a device that calls its use wrong
-    has failed: parity calls them rightly.
+    is raised once more behind a call that swallowed it (a `KeyboardInterrupt` of the device's own, where it can be told
+    from that, ends a process as `SystemExit` does); but in the verbs of a round a device that calls its use wrong has
+    failed: parity calls them rightly.
     `sys.stdout`, `sys.stderr`, `sys.exit` and the working directory are afterwards what they were; nothing is gone from
     `sys.path`.
 
@@ -68,9 +69,13 @@ def call_guarded(device: str, call: str, function: Callable[..., T], *arguments:
         result = function(*arguments, **options)
         raise_swallowed()
         return result
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if not isinstance(error, Terminated):
+            raise_swallowed()
         arrived()
-        raise
+        if from_outside(error):
+            raise
+        raise as_parity_error(device, call, error) from error
     except BaseException as error:
         raise_swallowed()
         if isinstance(error, UsageError) and call.removesuffix("_batch") in ROUND and _by_device(error):

@@ -117,7 +117,11 @@ def _held(out: Path, make: Callable[[Path], object]) -> tuple[Path, int]:
     """A new file or folder, and the open lock on it; once more where it was swept before it was locked."""
     while True:
         partial = out.with_name(_name(out.name))
-        make(partial)
+        try:
+            make(partial)
+        except OSError as error:
+            error.filename = str(out)  # what the user named
+            raise
         with suppress(OSError):
             held = os.open(partial, os.O_RDONLY)
             if _lock(held) and partial.exists():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 _CONTROL = [
@@ -23,4 +25,14 @@ def printable(text: str) -> str:
 
 def echo(text: str, err: bool = False, nl: bool = True) -> None:
     """Print text that may hold foreign names."""
-    click.echo(printable(text), err=err, nl=nl)
+    try:
+        click.echo(printable(text), err=err, nl=nl)
+    except BrokenPipeError:
+        unread(2 if err else 1)
+
+
+def unread(descriptor: int = 1) -> None:
+    """What nobody reads any more, as behind `| head -1`, goes nowhere from now on: the command ends by its verdict."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

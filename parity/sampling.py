@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from binascii import Error
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any, get_args
 
 import numpy as np
 
 from parity.errors import UsageError
-from parity.seam import DRAWS, Sampling
+from parity.seam import DRAWS, Rule, Sampling
 
 KINDS = {"temperature": float, "top_k": int, "top_p": float, "min_p": float, "rule": str}
+RANGES = {
+    "temperature": "0 or a normal number of float32",
+    "top_k": "a whole number from 0 on",
+    "top_p": "a number above 0, at most 1",
+    "min_p": "a number of 0 to 1",
+    "rule": " or ".join(get_args(Rule)),
+}
 EXAMPLE = "temperature=0.7,top_k=20,top_p=0.9,min_p=0.02,rule=residual"
 
 
@@ -21,15 +30,36 @@ def read_sampling(text: str) -> Sampling:
     Raises:
         UsageError: they are none.
     """
-    due = f"sampling {text[:120]!r}: settings are due, as in {EXAMPLE}"
+    told = f"sampling {text[:120]!r}"
     parts = [part.strip().partition("=") for part in text.split(",")]
-    named = {name: value for name, _, value in parts}
-    if len(named) < len(parts) or not named.keys() <= KINDS.keys() or not text.isascii():
-        raise UsageError(due)
+    named: dict[str, Any] = {}
+    for name, equals, value in parts:
+        if not equals or name not in KINDS:
+            raise UsageError(f"{told}: {name!r} is no setting with a value: {', '.join(KINDS)} are, as in {EXAMPLE}")
+        if name in named:
+            raise UsageError(f"{told}: {name} is there twice")
+        named[name] = _setting(told, name, value)
     try:
-        return Sampling(**{name: KINDS[name](value) for name, value in named.items()})
+        return Sampling(**named)
     except ValueError:
-        raise UsageError(due) from None
+        raise UsageError(f"{told}: {_outside(named)}") from None
+
+
+def _setting(told: str, name: str, value: str) -> Any:
+    try:
+        return KINDS[name](value if value.isascii() else "")
+    except ValueError:
+        raise UsageError(f"{told}: {name} is {RANGES[name]}, not {value!r}") from None
+
+
+def _outside(named: Mapping[str, Any]) -> str:
+    """The first setting that is not within its range when it is alone."""
+    for name, value in named.items():
+        try:
+            Sampling(**{name: value})
+        except ValueError:
+            return f"{name} is {RANGES[name]}, not {value!r}"
+    return f"{', '.join(named)} do not go together"
 
 
 def written(settings: Sampling) -> str:

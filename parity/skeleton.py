@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import sys
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -41,10 +42,12 @@ def write_skeleton(name: str, library: str, folder: Path) -> tuple[Path, Path]:
         library: `numpy`, `torch` or `jax`.
 
     Raises:
-        UsageError: the name is none of a module, or a file of this name is there: nothing is overwritten.
+        UsageError: the name is none of a module, or another one's, or a file of this name is there: nothing is
+            overwritten.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
         raise UsageError(f"{name!r} names no Python module: letters, digits and underscores, as in my_port")
+    _refuse_taken(name, folder)
     made = folder / f"{name}.py", folder / f"test_{name}.py"
     for path in made:
         if path.exists() or path.is_symlink():
@@ -56,3 +59,11 @@ def write_skeleton(name: str, library: str, folder: Path) -> tuple[Path, Path]:
         text = (files("parity") / "templates" / template).read_text()
         put(path, Template(text).substitute(fills).encode())
     return made
+
+
+def _refuse_taken(name: str, folder: Path) -> None:
+    """Refuse a name that Python finds elsewhere already: one of the two modules would hide the other."""
+    found = next(filter(None, (finder.find_spec(name, None) for finder in sys.meta_path)), None)
+    where = (found and found.origin) or ("Python itself" if name in sys.stdlib_module_names else "")
+    if where and Path(where).resolve() != (folder / f"{name}.py").resolve():
+        raise UsageError(f"{name} is another module's name, and one would hide the other ({where}): choose another")

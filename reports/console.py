@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from parity.compare.report import FORCED
-from parity.plain import printable
+from parity.plain import printable, unread
 
 STYLE = {
     "pass": "green",
@@ -30,6 +30,11 @@ class SafeConsole(Console):
 
     def __init__(self, **options: Any):
         super().__init__(highlight=False, emoji=False, **options)
+
+    def on_broken_pipe(self) -> None:
+        """Prints to nobody from now on, where rich would end the process with 1."""
+        self.quiet = True
+        unread()
 
     def render_str(self, text: str, **options: Any) -> Text:
         """As rich's, where a table cannot ask for markup again."""

@@ -92,7 +92,7 @@ def _print_cause(out: Console, number: int, cause: Cause) -> None:
     rest = f"{cause.remaining} stages still red with it" if cause.remaining else "every stage green with it"
     if not cause.whole:
         out.print("   not down to the floor: the device may do it otherwise at an edge, or this is a near relative")
-    out.print(f"   shows at {cause.place}; {rest}", soft_wrap=True)
+    out.print(f"   {f'shows at {cause.place}; ' if cause.place else ''}{rest}", soft_wrap=True)
     if cause.fix:
         out.print(f"   usual fix: {cause.fix}", soft_wrap=True)
     if cause.seen:
@@ -104,7 +104,8 @@ def _print_cause(out: Console, number: int, cause: Cause) -> None:
 
 
 def _print_unexplained(out: Console, rest: Residual, diagnosis: Diagnosis) -> None:
-    out.print(f"unexplained: {rest.stage}, {_amount(rest)}, first at {rest.place}", soft_wrap=True)
+    at = f", first at {rest.place}" if rest.place else ""
+    out.print(f"unexplained: {rest.stage}, {_amount(rest)}{at}", soft_wrap=True)
     for stage, part in diagnosis.components:
         where = "" if stage == rest.stage else f"{stage}: "
         out.print(f"   component: {where}{part}", soft_wrap=True)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from parity.golden.views import DumpView
 from parity.reports.console import STYLE, console
+from parity.reproducing import command_line
 
 if TYPE_CHECKING:
     from parity.golden.manifest import Case, TensorRow
@@ -132,7 +133,7 @@ def print_verified(verified: Verified) -> None:
         parts += [f"first {verified.first}"] if verified.first else []
         parts += [f"{what} differs" for what in verified.case]
         text.append("; " + "; ".join([verified.golden, *parts]), style="default")
-        text.append(f"; reproduce: parity verify-golden {verified.golden}", style="default")
+        text.append(f"; reproduce: {command_line('verify-golden', verified.golden)}", style="default")
     for note in notes:
         out.print(f"since the dump: {note}", soft_wrap=True)
     out.print(text, soft_wrap=True)

@@ -53,7 +53,8 @@ def print_matrix(matrix: EngineMatrix) -> None:
         out.print(f"absent: {name}: {why}", soft_wrap=True)
     for report in matrix.reports:
         if report.exit_code:
-            text = f"{report.verdict}: {report.device}, {report.mode}, first at {report.first}"
+            text = f"{report.verdict}: {report.device}, {report.mode}"
+            text += f", first at {report.first}" if report.first else ""
             text += f"; reproduce: {report.reproduce}"
             out.print(Text(text, style=STYLE[report.verdict]), soft_wrap=True)
     out.print(Text(f"engines verdict: {matrix.verdict}", style=STYLE[matrix.verdict]))

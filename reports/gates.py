@@ -9,6 +9,7 @@ from rich.text import Text
 from parity.compare.report import NOT_JUDGED, PASS
 from parity.gates.gate import Check, GateReport, GateResult
 from parity.reports.console import STYLE, console
+from parity.reproducing import command_line
 
 
 def print_names(gates: Mapping[str, str]) -> None:
@@ -43,7 +44,7 @@ def print_gates(gates: GateReport, what: str = "gates") -> None:
         console().print(Text(f"left out: {said}"), soft_wrap=True)
     word = Text(f"{'quick' if gates.quick else what} verdict: {gates.verdict}", style=STYLE[gates.verdict])
     if gates.quick and not any(result.verdict == gates.verdict for result in gates.results):
-        whole = f"parity gate --golden {gates.golden} --device {gates.device} --precision {gates.precision}"
+        whole = command_line("gate", golden=gates.golden, device=gates.device, precision=gates.precision)
         word.append(f"; nothing fails in what was asked; a pass needs the whole: {whole}", style="default")
     for result in gates.results:
         if result.verdict == gates.verdict and result.verdict not in (PASS, NOT_JUDGED):

@@ -23,6 +23,7 @@ from parity.compare.report import (
 from parity.compare.scores import scores_of
 from parity.policy import STATISTICS
 from parity.reports.console import STYLE, say
+from parity.reproducing import command_line
 
 UNIT = {"noise": "x noise", "relative": "rel"}
 DIRECTED = ("scale", "bias")
@@ -76,7 +77,7 @@ def _print_first(out: Console, report: Report) -> None:
         and not (report.sampling or report.layers)
         and (Path(report.run) / "manifest.json").is_file()
     ):
-        command = f"parity diagnose {report.run} --golden {report.golden}"  # in one piece, to be copied
+        command = command_line("diagnose", report.run, golden=report.golden)  # in one piece, to be copied
         out.print(Text.assemble((f"{'next':{MARGIN}}", "bold"), command), soft_wrap=True)
 
 

@@ -3,87 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
-from parity.arrays import Array
+from parity.adapters.whole_verbs import KINDS, Restore, Snapshot, Transactional
 from parity.errors import UsageError
-from parity.seam import Description, Device, Poisonable, Tap
-
-Snapshot = Callable[[], Any]
-Restore = Callable[[Any], None]
-
-
-class Transactional:
-    """A device that keeps what it was before every verb: one that raises is undone, a round starts again at `draft`.
-
-    Args:
-        device: any; its other attributes are this one's.
-        snapshot: what its state is now, in a form that later verbs do not change.
-        restore: puts such a state back; it may be asked to more than once.
-    """
-
-    def __init__(self, device: Device, snapshot: Snapshot, restore: Restore):
-        self.inside = device
-        self._snapshot, self._restore = snapshot, restore
-        self._round: Any = None  # the state in which the round began, once it was drafted
-
-    def describe(self) -> Description:
-        """The device's own description."""
-        return replace(self.inside.describe(), transactional=True)
-
-    def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
-        """See `Device.prefill`."""
-        with self._whole():
-            first = self.inside.prefill(prompt_ids, max_new_tokens, tap)
-            self._round = None
-        return first
-
-    def draft(self, tap: Tap, *k: int) -> Array:
-        """See `Device.draft` and `VaryingK.draft`; a second one in a round starts from what the first one found."""
-        with self._whole():
-            if self._round is not None:
-                self._restore(self._round)
-            began = self._snapshot()
-            drafts = self.inside.draft(tap, *k)
-            self._round = began
-        return drafts
-
-    def verify(self, draft_tokens: Array, tap: Tap) -> Array:
-        """See `Device.verify`."""
-        with self._whole():
-            return self.inside.verify(draft_tokens, tap)
-
-    def commit(self, draft_tokens: Array, verify_tokens: Array, tap: Tap) -> Array:
-        """See `Device.commit`."""
-        with self._whole():
-            emitted = self.inside.commit(draft_tokens, verify_tokens, tap)
-            self._round = None
-        return emitted
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["inside"], name)
-
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        found, began = self._snapshot(), self._round
-        try:
-            yield
-        except BaseException:
-            self._restore(found)
-            self._round = began
-            raise
-
-
-class TransactionalPoisonable(Transactional):
-    """One whose dead cache rows can be overwritten."""
-
-    def poison(self, value: float) -> None:
-        """See `Poisonable.poison`."""
-        assert isinstance(self.inside, Poisonable)
-        self.inside.poison(value)
+from parity.guard import combined
+from parity.seam import Batched, Device
 
 
 def transactional(
@@ -101,14 +27,18 @@ def transactional(
             accelerator).
 
     Raises:
-        UsageError: neither is given, or both, or an attribute is not there.
+        UsageError: neither is given, or both, or an attribute is not there, or the device has lanes: the others have
+            gone on where one of them is put back.
     """
+    if isinstance(device, Batched):
+        raise UsageError("transactional keeps one sequence: a device of lanes has to make its verbs whole itself")
     if bool(state) == (snapshot is not None) or (snapshot is None) != (restore is None):
         raise UsageError("transactional needs the attributes that verbs change, or a snapshot and a restore function")
     if snapshot is None or restore is None:
         snapshot, restore = _copies(device, state)
-    kind = TransactionalPoisonable if isinstance(device, Poisonable) else Transactional
-    return kind(device, snapshot, restore)
+    offered = tuple(kind for offers, kind in KINDS if isinstance(device, offers))
+    made: Transactional = combined(offered or (Transactional,))(device, snapshot, restore)
+    return made
 
 
 def _copies(device: Device, state: Sequence[str]) -> tuple[Snapshot, Restore]:

@@ -16,16 +16,27 @@ from parity.errors import UsageError
 
 Figure = Literal["tokens/s", "over plain"]
 Said = Literal["faster", "slower", "no difference shown"]
+SEES = 2.0
+"""The slow-down that a figure has to exclude before it counts as no slower: half the rate is about what speculation is
+worth in all (1.5 to 3 times plain decoding), so what cannot see it cannot tell speculation that works from one that
+stopped."""
+TOO_WIDE = f"its limits hold 1/{SEES:g} of the rate: more repeats or prompts"
+NOTHING = "nothing was decoded behind the first token"
 MEMORY = 0.01
 """Share by which one machine's memory may read otherwise: what a system keeps for itself changes with its kernel."""
 
 
 class ComparedFigure(BenchRecord):
-    """One figure of a cell: the second bench over the first."""
+    """One figure of a cell: the second bench over the first.
+
+    Attributes:
+        ratio: None where there is no rate on either side.
+        why: it is no evidence, whatever it says.
+    """
 
     cell: str
     figure: Figure
-    ratio: Ratio
+    ratio: Ratio | None
     said: Said
     why: str = ""
 
@@ -61,8 +72,8 @@ def compare_reports(first: BenchReport, second: BenchReport, anyway: bool = Fals
     different = tuple(differences(first, second))
     if different and not anyway:
         raise UsageError(f"the two benches are not comparable: {different[0]}; --anyway compares them all the same")
-    theirs = {cell.axes.name: cell for cell in second.cells if cell.turns and not cell.error}
-    both = [(cell, theirs[cell.axes.name]) for cell in first.cells if cell.turns and cell.axes.name in theirs]
+    mine, theirs = _sound(first), _sound(second)
+    both = [(cell, theirs[name]) for name, cell in mine.items() if name in theirs]
     if not both:
         raise UsageError("the two benches have no cell in common")
     _refuse_timeless(both)
@@ -70,7 +81,7 @@ def compare_reports(first: BenchReport, second: BenchReport, anyway: bool = Fals
     wrong = tuple(f"{cell.axes.name}: {said}" for cell in second.cells for said in cell.parted)
     missing = tuple(_missing(first, second))
     own = tuple(_own_verdicts(first, second))
-    unclear = missing or own or any(one.why == ONE_RUN for one in figures)
+    unclear = missing or own or any(one.why for one in figures)
     slower = any(one.said == "slower" for one in figures)
     verdict = FAIL if wrong or slower or second.verdict == FAIL else INCONCLUSIVE if unclear else PASS
     return BenchComparison(
@@ -128,12 +139,25 @@ def _told(value: object) -> str:
     return str(value)[:60] if value or value == 0 else "none"
 
 
+def _sound(report: BenchReport) -> dict[str, BenchCell]:
+    """Cells that were measured to their end, by name."""
+    return {cell.axes.name: cell for cell in report.cells if cell.turns and not cell.error}
+
+
 def _missing(first: BenchReport, second: BenchReport) -> Iterator[str]:
-    names = [{cell.axes.name for cell in report.cells if cell.turns} for report in (first, second)]
+    sound = {"first": _sound(first), "second": _sound(second)}
     errors = {cell.axes.name: cell.error for report in (first, second) for cell in report.cells if cell.error}
-    for name in sorted(names[0] ^ names[1]):
-        where = "first" if name in names[0] else "second"
-        yield f"{name}: only the {where} bench has it" + (f" ({errors[name]})" if name in errors else "")
+    for name in sorted({cell.axes.name for report in (first, second) for cell in report.cells}):
+        having = [where for where, cells in sound.items() if name in cells]
+        if len(having) < len(sound):
+            said = f"only the {having[0]} bench has it" if having else "neither bench has it"
+            yield f"{name}: {said}" + (f" ({errors[name]})" if name in errors else "")
+        elif alone := _decoded(sound["first"][name]) ^ _decoded(sound["second"][name]):
+            yield f"{name}: prompts of which only one bench decoded a token behind the first: {len(alone)}"
+
+
+def _decoded(cell: BenchCell) -> set[tuple[str, ...]]:
+    return {turn.prompts for turn in cell.turns if turn.decoded}
 
 
 def _figures(
@@ -158,8 +182,10 @@ def _over(cell: BenchCell, plain: BenchCell) -> Times:
     return Times(mine.tokens, mine.seconds / (theirs.seconds / np.maximum(theirs.tokens, 1)))
 
 
-def _said(cell: str, figure: Figure, ratio: Ratio) -> ComparedFigure:
-    if ratio.low is None or ratio.high is None:
-        return ComparedFigure(cell=cell, figure=figure, ratio=ratio, said="no difference shown", why=ONE_RUN)
+def _said(cell: str, figure: Figure, ratio: Ratio | None) -> ComparedFigure:
+    if ratio is None or ratio.low is None or ratio.high is None:
+        why = NOTHING if ratio is None else ONE_RUN
+        return ComparedFigure(cell=cell, figure=figure, ratio=ratio, said="no difference shown", why=why)
     said: Said = "slower" if ratio.high < 1 else "faster" if ratio.low > 1 else "no difference shown"
-    return ComparedFigure(cell=cell, figure=figure, ratio=ratio, said=said)
+    why = TOO_WIDE if said != "slower" and ratio.low * SEES <= 1 else ""
+    return ComparedFigure(cell=cell, figure=figure, ratio=ratio, said=said, why=why)

@@ -54,10 +54,7 @@ def times(turns: Sequence[BenchTurn]) -> Times:
 
 def over(turns: Sequence[BenchTurn], plain: Sequence[BenchTurn], confidence: float = CONFIDENCE) -> Ratio | None:
     """The rate over plain decoding's in the same repeats; None where nothing is decoded behind the first token."""
-    mine, theirs = times(turns), times(plain)
-    if not mine.tokens.sum() or not theirs.tokens.sum():
-        return None
-    return rate_ratio(mine, theirs, confidence)
+    return rate_ratio(times(turns), times(plain), confidence)
 
 
 def speculation(rounds: Iterable[BenchRounds]) -> Speculation | None:

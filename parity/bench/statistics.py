@@ -73,6 +73,10 @@ class Times:
         """Tokens per second over all of it."""
         return float(self.tokens.sum() / self.seconds.sum())
 
+    def of_groups(self, chosen: np.ndarray) -> Times:
+        """Those of some groups, bool [G]."""
+        return Times(self.tokens[chosen], self.seconds[chosen])
+
 
 def spread(values: Sequence[float]) -> Spread:
     """Median and quartiles.
@@ -87,8 +91,12 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(median=middle, low=low if several else None, high=high if several else None, count=len(values))
 
 
-def rate_ratio(over: Times, under: Times, confidence: float = CONFIDENCE, paired: bool = True, seed: int = 0) -> Ratio:
-    """`over`'s rate as a multiple of `under`'s, with limits from a bootstrap of two levels.
+def rate_ratio(
+    over: Times, under: Times, confidence: float = CONFIDENCE, paired: bool = True, seed: int = 0
+) -> Ratio | None:
+    """`over`'s rate as a multiple of `under`'s, with limits from a bootstrap of two levels; None without tokens.
+
+    It is over the groups of which every repeat gave a token: one that ends with its first token has no rate.
 
     Groups are drawn, both sides together, which says how much the ratio depends on them; and within each group its
     repeats, of both sides together where they were measured in turn (`paired`), else apart. The two variances of the
@@ -100,6 +108,10 @@ def rate_ratio(over: Times, under: Times, confidence: float = CONFIDENCE, paired
     """
     if over.seconds.shape[0] != under.seconds.shape[0]:
         raise ValueError("a ratio is of the same groups on both sides")
+    decoded = np.minimum(over.tokens.min(axis=1), under.tokens.min(axis=1)) > 0
+    if not decoded.any():
+        return None
+    over, under = over.of_groups(decoded), under.of_groups(decoded)
     groups, repeats = over.seconds.shape[0], min(over.seconds.shape[1], under.seconds.shape[1])
     found = Ratio(estimate=over.rate / under.rate, groups=groups, repeats=repeats, confidence=confidence)
     if repeats < 2:

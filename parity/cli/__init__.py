@@ -42,7 +42,7 @@ from parity.cli.taps import taps
 from parity.cli.verify_golden import verify_golden
 from parity.endings import ENDING
 from parity.errors import Inconclusive, ParityError
-from parity.plain import echo
+from parity.plain import echo, unread
 from parity.progress import print_notes
 
 
@@ -89,6 +89,19 @@ class CommandGroup(click.Group):
             ):
                 raise _foreign(_ender(ended)) from ended
             raise
+        except BrokenPipeError:
+            raise _unread() from None
+
+    def make_context(self, *given: Any, **options: Any) -> click.Context:
+        """As click does, which ends with 1 where nobody reads its help.
+
+        Raises:
+            Exit: nobody does: the code that a shell gives a process which a closed pipe ended.
+        """
+        try:
+            return super().make_context(*given, **options)
+        except BrokenPipeError:
+            raise _unread() from None
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -182,7 +195,7 @@ def command() -> int:
         )
     try:
         code = _code()
-        sys.stdout.flush()
+        _flush()
         return code
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         number = getattr(error.__cause__ or error, "number", None)
@@ -211,11 +224,21 @@ def _code() -> int:
     try:
         return cli.main(standalone_mode=False) or 0
     except SystemExit as ended:
-        rich = sys.modules.get("rich", click).__file__  # which ends at a broken pipe
-        ours = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, rich or __file__))
-        if not (at := _ender(ended)).startswith(ours):
+        if not (at := _ender(ended)).startswith(f"{Path(__file__).parent}{os.sep}"):
             raise _foreign(at) from ended
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 2
+
+
+def _unread() -> click.exceptions.Exit:
+    unread()
+    return click.exceptions.Exit(128 + signal.SIGPIPE)
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        unread()
 
 
 def _ender(ended: BaseException) -> str:

@@ -237,8 +237,8 @@ def _request(bar: Any, devices: tuple[str, ...], target: Path | None, drafter: P
 def compare_benches(first: Path, second: Path, anyway: bool, json_file: Path | None) -> None:
     """Compare two files of `parity bench --json`: B over A, cell by cell, with limits.
 
-    Exit code 1: a figure is slower beyond its limits, or B failed alone; 3: a cell is missing, nothing was
-    repeated, A failed alone, or one of the two was inconclusive.
+    Exit code 1: a figure is slower beyond its limits, or B failed alone; 3: a cell is missing or ended with an error,
+    nothing was repeated, limits hold half the rate, A failed alone, or one of the two was inconclusive.
     """
     from parity.api import compare_benches as compare
     from parity.reports.bench import print_comparison

@@ -98,7 +98,7 @@ def gate(
             opened,
             device_name,
             precision,
-            only,
+            only or None,
             quick=quick,
             run=made,
             histories=histories,

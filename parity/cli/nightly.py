@@ -114,12 +114,14 @@ def nightly(
     _installed()
     from parity.cli.night_end import end, interruptible
     from parity.nightly.run import begin
+    from parity.reproducing import command_line
 
     url = "" if no_history else history or str(home() / "history")
     with _engines(plan.run, workers, engine, ray_address) as engines:
         folder = begin(out, home(), plan, wanted, engine)
         wanted = tuple(cell for cell in chosen(folder.night.cells, only) if cell.name in folder.missing())
-        with interruptible(folder, f"parity nightly{f' {matrix}' if matrix else ''} --out {folder.path}"):
+        again = command_line("nightly", *([matrix] if matrix else []), out=folder.path)
+        with interruptible(folder, again):
             _run(folder, wanted, engines, goldens, _suspicion(url, folder, plan.run.again))
     sys.exit(end(folder, url, github, json_file))
 

@@ -51,6 +51,7 @@ def reduce(
     device fails nowhere; 1: a reduced case was written.
     """
     from parity.api import reduce_failure
+    from parity.reproducing import command_line
 
     reduced = reduce_failure(
         open_judging(golden),
@@ -66,7 +67,7 @@ def reduce(
         write_json(json_file, {})
         return
     case, made, mode = reduced
-    command = f"parity diff --golden {made.folder} --device {device_name} --precision {precision} --mode {mode}"
+    command = command_line("diff", golden=made.folder, device=device_name, precision=precision, mode=mode)
     write_json(json_file, asdict(case) | {"golden": str(made.folder), "mode": mode, "reproduce": command})
     echo(
         f"{len(case.ids)} prompt tokens, K = {','.join(map(str, case.ks))}, {case.round} rounds: fails at {case.first}"

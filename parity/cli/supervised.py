@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from parity.endings import ENDING, by_signal, interrupting
+from parity.endings import ENDING, Terminated, by_signal, interrupting
 
 GRACE = 2.0
 """Seconds that a device's threads and exit handlers have once the result is out: enough to flush, no time to wait."""
@@ -32,17 +32,20 @@ def supervise(command: Callable[[], int]) -> None:
     _no_closed_descriptor()
     reader, writer = os.pipe()
     token, parent = os.urandom(8), os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until each of the two has its own handlers
     child = os.fork()
     if child == 0:
         os.close(reader)
         _end_with(parent)
         _unwind_on_signals()
-        code = command()
+        code = _interruptible(command)
         os.write(writer, token + bytes([code]))
         os.close(writer)
         raise SystemExit(code)  # threads and exit handlers have until the parent's patience ends
     os.close(writer)
-    os._exit(_Watch(child, reader, token).code())  # nothing to flush here, and taking the interpreter down takes 10 ms
+    watch = _Watch(child, reader, token)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    os._exit(watch.code())  # nothing to flush here, and taking the interpreter down takes 10 ms
 
 
 def _no_closed_descriptor() -> None:
@@ -68,6 +71,16 @@ def _unwind_on_signals() -> None:
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a job in the background
             signal.signal(number, interrupting)
+
+
+def _interruptible(command: Callable[[], int]) -> int:
+    """The command's code, or that of a signal which came before it began."""
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        return command()
+    except Terminated as ended:
+        _write("parity: interrupted; nothing was left half-written\n")
+        return 128 + ended.number
 
 
 class _Watch:

@@ -99,6 +99,7 @@ def diff_pair(actual: Path, expected: Path, json_file: Path | None, asked: dict[
 def _suggest(actual: Path, expected: Path, json_file: Path | None, asked: dict[str, Any]) -> int:
     """Write the map and say what it leaves open; the exit code."""
     from parity.errors import UsageError
+    from parity.reproducing import command_line
     from parity.tensors.suggesting import suggest_names
 
     if given := [OWN[name] for name in OWN if name != "suggested" and asked[name]]:
@@ -112,7 +113,7 @@ def _suggest(actual: Path, expected: Path, json_file: Path | None, asked: dict[s
     list_names("though its numbers differ", [f"{name} goes to {to}" for name, to in found.by_name.items()], SHOWN)
     list_names("is unsure", [f"{name}: {said}," for name, said in found.unsure.items()], SHOWN)
     list_names("is not paired", [f"{name} ({why})" for name, why in found.unlike.items()], SHOWN)
-    echo(f"next: parity diff {actual} {expected} --map {asked['suggested']}")
+    echo(f"next: {command_line('diff', actual, expected, map=asked['suggested'])}")
     paired = {name: places[0][2] for name, places in found.paired.items()}
     open_ = {"same": found.same, "by_name": found.by_name, "unsure": found.unsure, "unlike": found.unlike}
     write_json(json_file, {"paired": paired} | open_)

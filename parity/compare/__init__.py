@@ -58,6 +58,7 @@ from parity.golden.views import DumpView, TrustedGolden
 from parity.layers import layers_of, within
 from parity.metrics import measure
 from parity.policy import Policy, Row, mode_of
+from parity.reproducing import quoted
 from parity.stages import Named, declared, select
 
 if TYPE_CHECKING:
@@ -140,8 +141,8 @@ def compare(
         if first and not keeps and not _two_devices(run) and not golden.imagined
         else "",
         verdict=verdict,
-        reproduce=f"parity diff {run.command} --golden {golden.folder}"
-        + "".join(f" --stage '{g}'" for g in globs)
+        reproduce=f"parity diff {run.command} "
+        + quoted("--golden", golden.folder, *(word for glob in globs for word in ("--stage", glob)))
         + (f" --without {','.join(without)}" if without else ""),
         strict=strict,
         blind=policy.blind,

@@ -21,6 +21,7 @@ from parity.errors import UsageError
 from parity.golden.manifest import TensorRow, Variant
 from parity.golden.views import DumpView, TrustedGolden
 from parity.policy import Policy
+from parity.reproducing import quoted
 
 
 class DeviceDifference(DumpView):
@@ -66,7 +67,7 @@ class DeviceDifference(DumpView):
     @property
     def command(self) -> str:
         """How a command names the two runs."""
-        return f"{self.folder} --against {self.other.folder}"
+        return quoted(self.folder, "--against", self.other.folder)
 
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
         """The rows that changed in either run since the round before."""

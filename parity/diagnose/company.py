@@ -15,6 +15,7 @@ from parity.gates.gate import Check
 from parity.golden.store import Dump
 from parity.golden.views import GoldenSlice, JoinedGoldens, TrustedGolden
 from parity.policy import Policy
+from parity.reproducing import command_line
 from parity.seam import Device
 
 
@@ -51,7 +52,7 @@ def company_cause(
     return GateCause(
         kind.gate,
         Check(kind.check, FAIL, said),
-        f"parity diff --golden {golden.folder} --device {context.device_name} --mode {mode}",
+        command_line("diff", golden=golden.folder, device=context.device_name, mode=mode),
         kind.id,
         kind.says,
         kind.fix,

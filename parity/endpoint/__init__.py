@@ -22,6 +22,7 @@ from parity.gates.gate import Check, GateReport, GateResult
 from parity.golden.synthetic import forced_by
 from parity.golden.views import TrustedGolden
 from parity.progress import Progress, quiet
+from parity.reproducing import Argument, command_line
 
 BLIND = (
     "stages and layers: a server shows its target's output alone; which stage is wrong, a device or a run folder shows",
@@ -68,8 +69,9 @@ def examine(asked: Examination) -> EndpointReport:
     golden, server = asked.golden, asked.server
     results, answers = [], {}
     prompts = truths(golden, asked.precision)
-    command = f"parity endpoint {server.connection.url} --golden {golden.folder} --precision {asked.precision}"
-    command += f" --plain {asked.plain.connection.url}" if asked.plain else ""
+    plain = asked.plain.connection.url if asked.plain else ""
+    case: dict[str, Argument] = {"golden": golden.folder, "precision": asked.precision, "plain": plain}
+    command = command_line("endpoint", server.connection.url, **case)
     for name, one in (("server", server), *((("plain", asked.plain),) if asked.plain else ())):
         checks: list[Check] = []
         try:

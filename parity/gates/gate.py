@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from parity.compare.report import INCONCLUSIVE, NOT_JUDGED, ROUNDED, Place, conclude, exit_code
 from parity.errors import NotShown, ParityError, UsageError
 from parity.guard import as_parity_error
+from parity.reproducing import Argument, command_line
 
 if TYPE_CHECKING:
     from parity.gates.context import GateContext
@@ -154,8 +155,8 @@ def run_gates(
 def run_gate(context: GateContext, name: str) -> GateResult:
     """One gate; a device that breaks down under it leaves the rest of it inconclusive, what was found before stays."""
     checks: Callable[[GateContext], Iterator[Check]] = import_module(f"parity.gates.{name}").checks
-    command = f"parity gate --only {name} --golden {context.golden.folder} --device {context.device_name}"
-    command += f" --precision {context.precision}"
+    case: dict[str, Argument] = {"golden": context.golden.folder, "device": context.device_name}
+    command = command_line("gate", only=name, **case, precision=context.precision)
     made = []
     try:
         for check in checks(context):

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
+
+import numpy as np
 
 from parity.batching import perform
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
@@ -28,6 +31,9 @@ from parity.trace import Tensors
 ROUNDS = 2
 """Behind the prefill: a draft, and one that finds its rows in the caches."""
 
+SEVERAL = "resumed after several tokens"
+"""What a text's last round emitted no draft has fed again: one row is missing in the drafter's cache, or several."""
+
 CHUNK = 16
 """Rows of a prefill that runs in parts."""
 
@@ -35,7 +41,8 @@ CHUNK = 16
 def checks(context: GateContext) -> Iterator[Check]:
     """Every event that the device offers, at every cut; in float32 where it offers that."""
     device = context.device(context.sharpest)
-    *others, longest = sorted((list(prompt.ids) for prompt in context.golden.manifest.case.prompts), key=len)
+    prompts = sorted((list(prompt.ids) for prompt in context.golden.manifest.case.prompts), key=len)
+    *others, longest = prompts
     says = device.describe()
     within = WithinNoise(stages_of(says), says.precision, NoiseFloors(context.golden))
     lives = Lives(device, within, ids=longest, other=others[0] if others else longest[::-1])
@@ -43,6 +50,7 @@ def checks(context: GateContext) -> Iterator[Check]:
     if isinstance(device, Continuing):
         yield lives.check("prefix hit", lives.hit, _cuts(context, len(lives.ids)), "{} rows cached")
         yield lives.check("resumed after a stop", lives.resumed)
+        yield lives.check(SEVERAL, lives.resumed_behind_several, (prompts[::-1],))
         yield lives.check("after an abort", lives.aborted, ("draft", "verify"), "behind {}")
     else:
         yield Check("prefix hit", NOT_JUDGED, "the device has no prefill_from (parity.seam.Continuing)")
@@ -69,6 +77,10 @@ def _in_chunks(context: GateContext, lives: Lives, precision: str) -> Check:
             raise
         return Check("prefill in chunks", NOT_JUDGED, f"the device prefills at once: {raised_text(error)}")
     return lives.check("prefill in chunks", lives.on_another, (parts,), f"of {CHUNK} rows")
+
+
+class _NotExercised(Exception):
+    """The golden's prompts do not lead where the check has to look."""
 
 
 Both = tuple[Tensors, Tensors]
@@ -122,7 +134,28 @@ class Lives:
 
     def resumed(self) -> Both:
         """The text to its end, and another turn behind it."""
-        text = [*self.ids, *perform(self.device, free_rounds(self.device, self.ids, self.budget)).emitted]
+        return self._turn([*self.ids, *perform(self.device, free_rounds(self.device, self.ids, self.budget)).emitted])
+
+    def resumed_behind_several(self, prompts: Sequence[list[int]]) -> Both:
+        """The same where the text ends in a round of several tokens: the drafts are those that the target goes on with.
+
+        Raises:
+            _NotExercised: no prompt has such a round.
+        """
+        for ids in prompts:
+            first, *coming = perform(self.device, free_rounds(self.device, ids, self.budget)).emitted
+            if len(coming) < 2:
+                continue
+            self.device.prefill(ids, len(coming) + 1, untapped)
+            drafts = np.array(coming[: len(self.device.draft(untapped))], np.int64)
+            tokens = self.device.verify(drafts, untapped)
+            emitted = [index(token) for token in self.device.commit(drafts, tokens, untapped)]
+            if len(emitted) > 1:
+                return self._turn([*ids, first, *emitted])
+        raise _NotExercised(f"not exercised: behind none of {len(prompts)} prompts is a round of several tokens")
+
+    def _turn(self, text: list[int]) -> Both:
+        """Another turn behind a text that has just ended, the last token of which no pass has seen."""
         turn = [*text, *self.other[:CHUNK]]
         after = self.continued(len(text) - 1, turn)
         return _behind(self.fresh(ids=turn), after, len(text) - 1)
@@ -170,6 +203,8 @@ class Lives:
         for case, given in zip(cases, arguments, strict=True):
             try:
                 found.add(*run(*given), case)
+            except _NotExercised as error:
+                return Check(name, NOT_JUDGED, str(error))
             except (UsageError, DeviceFailed) as error:
                 return Check(name, INCONCLUSIVE, f"{case}: the device raises: {raised_text(error)}", {"case": case})
             if found.first is not None:

@@ -43,7 +43,10 @@ def write(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
         UsageError: it cannot be written.
     """
     try:
+        path.touch()
+        mode = path.stat().st_mode  # what this user's new files are; safetensors' own are nobody else's to read
         save_file(dict(tensors), path)
+        path.chmod(mode)
     except (SafetensorError, OSError) as error:
         raise UsageError(f"{path} cannot be written ({error})") from None
 

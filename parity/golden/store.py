@@ -34,6 +34,7 @@ from parity.golden.manifest import (
 from parity.golden.shards import REPLICATED, merge, merged_row
 from parity.golden.views import DumpView, TensorPlace
 from parity.partial import partial_folder
+from parity.reproducing import quoted
 from parity.shown import there
 from parity.sketch import Sketched
 from parity.stages import TARGET_EMBED, Named
@@ -361,7 +362,7 @@ class Dump(DumpView):
     @property
     def command(self) -> str:
         """How a command names this dump, with what was asked of it."""
-        return f"{self.folder}{self.asked}"
+        return quoted(self.folder) + self.asked
 
 
 def _sizes(dump: DumpView) -> dict[tuple[int, int, str], int]:

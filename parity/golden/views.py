@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from parity.errors import UsageError
 from parity.golden.keeping import Record, joined
 from parity.golden.manifest import Generation, Manifest, PromptCase, TensorRow, Variant
+from parity.reproducing import quoted
 from parity.shown import View
 from parity.stages import Named
 
@@ -164,7 +165,7 @@ class DumpView(ABC):
     @property
     def command(self) -> str:
         """How a command names this dump."""
-        return str(self.folder)
+        return quoted(self.folder)
 
 
 class TrustedGolden(DumpView):

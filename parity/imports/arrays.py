@@ -88,6 +88,8 @@ def members(source: Path | BinaryIO, name: str) -> Mapping[str, Callable[[], NDA
         if bare:
             array = _guarded(name, lambda: _array(file, end, mapped=isinstance(source, Path)))
             return {"": lambda: array}
+    if Path(name).suffix == ".npy":
+        raise UsageError(f"{name} is {'no .npy file: it does not begin as one' if end else 'empty'}")
     archive = _guarded(name, lambda: zipfile.ZipFile(source))
     refuse_unfolding(archive, name)
     listed = archive.infolist()

@@ -33,6 +33,11 @@ def is_exact(dtype: DType) -> bool:
     return dtype.kind in "iub"
 
 
+def is_float8(dtype: DType) -> bool:
+    """Whether `dtype` is a float of one byte, of which bytes are compared: its step is no unit of rounding."""
+    return dtype.name.startswith("float8_")
+
+
 def unit_of(golden: DType, device: DType) -> DType:
     """The dtype whose ULP measures the pair: the coarser of the two floats.
 

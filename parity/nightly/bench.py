@@ -13,6 +13,7 @@ from parity.golden.provenance import now
 from parity.golden.views import TrustedGolden
 from parity.nightly import metrics
 from parity.nightly.records import Cell, CellResult, CellVerdict
+from parity.reproducing import command_line
 
 REPEATS, PROMPTS = 5, 5
 """What an interval is made of: fewer are hardly one, and a night has other cells."""
@@ -43,8 +44,16 @@ def _result(
 ) -> CellResult:
     (timed,) = (one for one in report.cells if one.axes.decoding == "speculative")
     ratio = timed.overall.over_plain if timed.overall else None
-    command = f"parity bench --device {cell.device} -k {cell.axes.k} --precision {cell.precision}"
-    case = f"--target {cell.target} --drafter {cell.drafter} --max-new-tokens {cell.max_new_tokens}"
+    again = command_line(
+        "bench",
+        device=cell.device,
+        k=cell.axes.k,
+        precision=cell.precision,
+        target=cell.target,
+        drafter=cell.drafter,
+        max_new_tokens=cell.max_new_tokens,
+        prompts=cell.prompts,
+    )
     return CellResult(
         night=night,
         cell=cell,
@@ -53,9 +62,7 @@ def _result(
         seconds=seconds,
         golden=str(golden.folder),
         first=report.findings[0] if report.findings else "",
-        reproduce=f"{command} {case}" + (f" --prompts {cell.prompts}" if cell.prompts else "")
-        if report.exit_code
-        else "",
+        reproduce=again if report.exit_code else "",
         findings=report.findings,
         metrics=(
             *metrics.of_cell(report.verdict, seconds),

@@ -42,6 +42,7 @@ from parity.nightly.records import (
     label,
 )
 from parity.nightly.speed import Clocked, measure_speed
+from parity.reproducing import command_line
 
 MODES: tuple[RunMode, ...] = ("local", "chained")
 Diagnose = Callable[[], DiagnosisSummary | None]
@@ -149,9 +150,14 @@ def _first(gates: GateReport, reports: dict[RunMode, Report]) -> tuple[str, str]
 
 
 def _again(gates: GateReport, report: Report) -> str:
-    policy = f" --policy {report.policy}" if report.policy != report.precision else ""
-    command = f"parity diff --device {gates.device} --mode {report.mode} --precision {report.precision}"
-    return f"{command} --golden {report.golden}{policy}"
+    return command_line(
+        "diff",
+        device=gates.device,
+        mode=report.mode,
+        precision=report.precision,
+        golden=report.golden,
+        policy=report.policy if report.policy != report.precision else "",
+    )
 
 
 def heat_maps(context: GateContext, mode: RunMode) -> Iterator[HeatMap]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.errors import UsageError
-from parity.metrics.dtypes import is_exact
+from parity.metrics.dtypes import is_exact, is_float8
 from parity.tensors.inputs import Arrays, arrays_of
 from parity.tensors.judge import judge, same_memory, unit
 from parity.tensors.presets import PRESETS, Bounds
@@ -45,6 +45,8 @@ def compare_tensors(
     Raises:
         UsageError: a side is no array, mapping or readable file, or the floor does not fit.
     """
+    if bounds is not None and not isinstance(bounds, Bounds):
+        raise UsageError(f"bounds is a {type(bounds).__name__}: parity.Bounds(l2=…, worst_row=…, largest=…) is due")
     if bounds is not None and floor is not None:
         raise UsageError("bounds and floor exclude each other: a floor makes bounds of its own")
     _refuse_unfit_files(actual, expected, floor)
@@ -127,7 +129,7 @@ def _judged(
     """One tensor's result, and what its bounds do not see."""
     mine, true = actual[name](), expected[name]()
     floor = None if floors is None else floors[name]()
-    if floor is not None and not is_exact(true.dtype):
+    if floor is not None and not (is_exact(true.dtype) or is_float8(true.dtype)):
         _check_floor(name, floor, true)
     result = judge(name, mine, true, bounds, floor, check_dtype, allow_constant)
     coarser = unit(mine, true)

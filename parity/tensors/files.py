@@ -16,6 +16,7 @@ from parity.golden.manifest import FILE
 from parity.imports import arrays
 from parity.imports.files import read
 from parity.imports.torch_file import torch_load
+from parity.reproducing import command_line
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 """Files of a checkpoint's state dict; of both kinds the first are read."""
@@ -68,16 +69,22 @@ def refuse_dumps(*sides: Path) -> None:
     first, second = sides[0], sides[-1]
     if sorted(kinds) == ["golden", "run"]:
         golden, run = sides[kinds.index("golden")], sides[kinds.index("run")]
-        raise UsageError(f"{run} is a run and {golden} a golden: `parity diff {run} --golden {golden}` compares them")
+        raise UsageError(
+            f"{run} is a run and {golden} a golden: `{command_line('diff', run, golden=golden)}` compares them"
+        )
     if kinds == ["run", "run"]:
-        raise UsageError(f"{first} and {second} are runs: `parity diff {first} --against {second}` compares them")
+        raise UsageError(
+            f"{first} and {second} are runs: `{command_line('diff', first, against=second)}` compares them"
+        )
     if kinds == ["golden", "golden"]:
-        raise UsageError(f"{first} and {second} are goldens: `parity corroborate {first} {second}` compares them")
+        raise UsageError(
+            f"{first} and {second} are goldens: `{command_line('corroborate', first, second)}` compares them"
+        )
     for side, kind in zip(sides, kinds, strict=True):
         if kind:
             raise UsageError(
-                f"{side} is a {kind} and the other side none: make plain tensors of it (`parity export {side} "
-                "OUT.npz`), or a run of the other (`parity import`)"
+                f"{side} is a {kind} and the other side none: make plain tensors of it (`"
+                f"{command_line('export', side, 'OUT.npz')}`), or a run of the other (`parity import`)"
             )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
+from parity.metrics.dtypes import is_float8
 
 Arrays = dict[str, Callable[[], NDArray[Any]]]
 """Each array by its name, read when it is asked for; a single one has no name: ''."""
@@ -48,7 +49,7 @@ def array_of(value: object, what: str) -> NDArray[Any]:
     if isinstance(value, np.ma.MaskedArray):
         raise UsageError(f"{what} is a masked array: what the mask hides would be compared; fill or compress it first")
     array = _torch(value, what) if hasattr(value, "detach") else _taken(value, what)
-    if array.dtype.kind not in "biuf" and array.dtype != ml_dtypes.bfloat16:
+    if array.dtype.kind not in "biuf" and array.dtype != ml_dtypes.bfloat16 and not is_float8(array.dtype):
         raise UsageError(f"{what} holds {array.dtype}, which is not compared: floats, integers and truth values are")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
@@ -59,17 +60,20 @@ def _taken(value: Any, what: str) -> NDArray[Any]:
         raise UsageError(f"{what} is a {type(value).__name__}, no array: it offers neither __array__ nor DLPack")
     try:
         return np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value)
-    except Exception as error:  # whatever another library raises
+    except (Exception, SystemExit) as error:  # whatever another library raises
         raise UsageError(f"{what} is a {type(value).__name__} that NumPy cannot take: {error}") from None
 
 
 def _torch(value: Any, what: str) -> NDArray[Any]:
-    """A torch tensor in place, bfloat16 by its bits: NumPy has no such dtype of its own."""
+    """A torch tensor in place, bfloat16 and float8 by their bits: NumPy has no such dtypes of its own."""
     try:
         plain = value.detach().cpu().resolve_conj().resolve_neg()
         if str(plain.dtype) == "torch.bfloat16":
             bits: NDArray[Any] = plain.view(sys.modules["torch"].int16).numpy()
             return bits.view(ml_dtypes.bfloat16)
+        if str(plain.dtype).startswith("torch.float8_"):
+            octets: NDArray[Any] = plain.view(sys.modules["torch"].uint8).numpy()
+            return octets.view(getattr(ml_dtypes, str(plain.dtype).removeprefix("torch.")))
         return np.asarray(plain.numpy())
     except Exception as error:  # whatever torch raises: sparse, quantised, on a device without memory of its own
         raise UsageError(f"{what} is a {type(value).__name__} that NumPy cannot take: {error}") from None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.metrics import PairMetrics, measure, measure_exact
-from parity.metrics.dtypes import distance, is_exact, is_float, ordinals, unit_of
+from parity.metrics.dtypes import distance, is_exact, is_float, is_float8, ordinals, unit_of
 from parity.tensors.presets import PRESETS, Bounds, Figures, over_floor
 from parity.tensors.report import Element, TensorResult
 
@@ -34,6 +34,10 @@ def judge(
         UsageError: the floor does not fit the pair, or bounds nothing.
     """
     asked = name, expected.shape, expected.dtype.name
+    if is_float8(expected.dtype) or is_float8(actual.dtype):
+        if actual.dtype != expected.dtype:
+            return TensorResult(*asked, (f"dtype {actual.dtype.name}, expected {expected.dtype.name}",))
+        actual, expected = actual.view(np.uint8), expected.view(np.uint8)
     reasons = tuple(_unfit(actual, expected, check_dtype)) or tuple(_empty(actual, expected, allow_constant))
     if reasons:
         return TensorResult(*asked, reasons)

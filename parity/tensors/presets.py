@@ -33,6 +33,8 @@ class Bounds:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if not isinstance(value, int | float | np.number):
+                raise UsageError(f"bound {field.name} = {value!r}: it has to be a number")
             if not 0 < value < 1:
                 raise UsageError(
                     f"bound {field.name} = {value:g}: it has to be above 0 and below 1, the error of a tensor of zeros"

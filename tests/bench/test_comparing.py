@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from parity.bench.compare import compare_reports
+from parity.bench.compare import NOTHING, TOO_WIDE, compare_reports
 from parity.bench.measure import run_bench
 from parity.errors import UsageError
 from parity.reports.bench_page import bench_page, put_between
@@ -138,3 +138,36 @@ def test_what_a_bench_said_of_itself_is_said_and_is_no_pass(measured, first, sec
     assert (found.exit_code, found.verdict) == (code, verdict)
     where, own = ("second", second) if second != "pass" else ("first", first)
     assert found.verdicts == (f"the {where} bench's own verdict is {own}: {told[own]}",)
+
+
+def test_limits_that_hold_half_the_rate_are_no_pass(measured):
+    found = compare_reports(measured(1, noise=0.5), measured(2, noise=0.5))
+    assert found.exit_code == 3 and {one.why for one in found.figures} >= {TOO_WIDE}
+
+
+@pytest.mark.parametrize("broken", [(0,), (1,), (0, 1)])
+def test_a_cell_that_ended_with_an_error_is_missing_evidence_however_far_it_got(broken, measured):
+    reports = [measured(1), measured(2)]
+    for which in broken:
+        *others, last = reports[which].cells
+        cells = (*others, last.model_copy(update={"error": "it broke down"}))
+        reports[which] = reports[which].model_copy(update={"cells": cells})
+    found = compare_reports(*reports)
+    assert found.exit_code == 3 and "it broke down" in found.missing[0]
+
+
+@pytest.mark.parametrize("prompts", [1, 2])
+def test_a_prompt_of_one_token_has_no_rate(prompts, measured):
+    def cut(cell):
+        groups = list(dict.fromkeys(turn.prompts for turn in cell.turns))[:prompts]
+        one = {"tokens": (1,)}
+        turns = (turn.model_copy(update=one if turn.prompts in groups else {}) for turn in cell.turns)
+        return cell.model_copy(update={"turns": tuple(turns)})
+
+    reports = [one.model_copy(update={"cells": tuple(map(cut, one.cells))}) for one in (measured(1), measured(2))]
+    found = compare_reports(*reports)
+    assert {one.ratio.groups if one.ratio else 0 for one in found.figures} == {2 - prompts}
+    alone = compare_reports(measured(1), reports[1])
+    assert alone.exit_code == 3 and f"decoded a token behind the first: {prompts}" in alone.missing[0]
+    if prompts == 2:
+        assert found.exit_code == 3 and {one.why for one in found.figures} == {NOTHING}

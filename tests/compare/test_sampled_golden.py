@@ -146,7 +146,7 @@ def test_a_golden_that_samples_can_be_verified_and_is_never_a_default(parity, sa
     [
         ({"sampling": ""}, None, "says nothing of sampling"),
         ({"sampling": "temperature=1.5"}, None, "which is written temperature=1.5,top_k=0"),
-        ({"sampling": "temperature=hot"}, None, "settings are due"),
+        ({"sampling": "temperature=hot"}, None, "temperature is 0 or a normal number of float32, not 'hot'"),
         ({}, "", "has no table of random numbers"),
         ({}, as_text(np.ones((12, 4, 5))), r"in \[0, 1\) are due"),
     ],
@@ -166,9 +166,28 @@ def test_settings_and_numbers_are_read_as_they_are_written():
     assert read_sampling("top_k=3") == Sampling(top_k=3)
     numbers = np.random.default_rng(0).random((3, 4, 3), np.float32)
     np.testing.assert_array_equal(from_text(as_text(numbers), 3, 2), numbers)
-    for text in ("", "top_k=1.5", "top_k=3,top_k=4", "heat=1", "temperature=nan", "rule=best"):
-        with pytest.raises(UsageError, match="settings are due"):
-            read_sampling(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "'' is no setting with a value: temperature, top_k"),
+        ("top_k", "'top_k' is no setting with a value"),
+        ("heat=1", "'heat' is no setting"),
+        ("top_k=3,top_k=4", "top_k is there twice"),
+        ("top_k=1.5", "top_k is a whole number from 0 on, not '1.5'"),
+        ("top_k=\u0663", "top_k is a whole number"),
+        ("top_k=3,temperature=nan", "temperature is 0 or a normal number of float32, not nan"),
+        ("temperature=1e-40", "temperature is 0 or a normal number"),
+        ("top_p=0", "top_p is a number above 0, at most 1, not 0.0"),
+        ("min_p=2", "min_p is a number of 0 to 1, not 2.0"),
+        ("rule=best", "rule is residual or match, not 'best'"),
+    ],
+)
+def test_settings_that_are_none_are_told_by_what_is_wrong(text, said):
+    with pytest.raises(UsageError) as refused:
+        read_sampling(text)
+    assert said in str(refused.value)
 
 
 def test_numbers_are_the_seeds_and_every_prompt_has_its_own(sampled_golden):

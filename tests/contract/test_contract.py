@@ -69,6 +69,21 @@ def test_a_name_of_no_module_is_refused(name, tmp_path):
         write_skeleton(name, "numpy", tmp_path)
 
 
+@pytest.mark.parametrize("name", ["numpy", "torch", "json", "parity", "sys", "this"])
+def test_a_name_that_another_module_has_is_refused(name, tmp_path):
+    with pytest.raises(parity.UsageError, match=f"{name} is another module's name"):
+        write_skeleton(name, "numpy", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_package_in_the_folder_would_hide_the_new_module(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "hidden_port").mkdir()
+    (tmp_path / "hidden_port" / "__init__.py").touch()
+    with pytest.raises(parity.UsageError, match="another module's name"):
+        write_skeleton("hidden_port", "numpy", tmp_path)
+
+
 def of(verb):
     """A breakage around one verb: `change(device, original, *arguments)`."""
     return lambda change: (verb, change)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -35,7 +37,7 @@ def judged(gate_checks):
 @pytest.mark.parametrize("limits", first([None, ProcessLimits()]))
 def test_a_clean_device_passes_at_every_cut(limits, judged):
     checks = judged("numpy", limits=limits)
-    assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 6
+    assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 7
     assert "the same bits" in checks["off-loaded and restored"].evidence
     assert "0 rows cached, 1 rows cached, 5 rows cached, 16 rows cached" in checks["prefix hit"].evidence
 
@@ -74,6 +76,43 @@ def last_rows(target, drafter, k, precision="bfloat16", prefill_rows: int = 0):
 def _two(tap, stage, value):
     tap(stage, value[-2:])
     return value
+
+
+def test_a_gap_in_the_drafters_cache_behind_a_round_of_several_tokens_fails(judged):
+    checks = judged("tests.gates.test_lifecycle:drafter_behind")
+    assert checks["resumed after several tokens"].verdict == "fail"
+    assert checks["resumed after several tokens"].place.stage.startswith("drafter.")
+
+
+def drafter_behind(target, drafter, k, precision="bfloat16"):
+    """A hit skips the drafter's rows as it skips the target's: what the last round emitted none of its passes fed."""
+    made = device.load(target, drafter, k, precision)
+    clean = made.prefill_from
+
+    def prefill_from(cached, *rest):
+        made.drafter.length = made.drafter.length and max(made.drafter.length, cached - 1)
+        return clean(cached, *rest)
+
+    made.prefill_from = prefill_from
+    return made
+
+
+def test_texts_that_end_before_a_round_of_several_tokens_are_named_as_not_exercised(judged):
+    checks = judged("tests.gates.test_lifecycle:ends_at_once")
+    check = checks["resumed after several tokens"]
+    assert check.verdict == "not judged" and check.evidence.startswith("not exercised: behind none of")
+
+
+def ends_at_once(target, drafter, k, precision="bfloat16"):
+    """Every first token ends the text."""
+    made = device.load(target, drafter, k, precision)
+    vocabulary = tuple(range(json.loads((target / "config.json").read_text())["vocab_size"]))
+    made.describe = partial(_ending, made.describe(), vocabulary)
+    return made
+
+
+def _ending(says, eos):
+    return replace(says, eos=eos)
 
 
 def test_what_a_device_does_not_offer_is_not_judged(judged):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
+from parity.golden import shards
 from parity.golden.manifest import FILE, Manifest
 from parity.golden.store import Dump, DumpWriter, unchanged_rows
 from parity.stages import declared
@@ -29,6 +31,16 @@ def test_a_killed_dump_leaves_nothing_behind(tmp_path):
         writer.add(0, "float32", NAMES.values(), {(0, "target.embed"): np.ones((2, 3), np.float32)})
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o027])
+def test_shards_are_as_readable_as_any_file_of_this_user(umask, tmp_path):
+    before = os.umask(umask)
+    try:
+        shards.write(tmp_path / "shard.safetensors", {"x": np.ones(3, np.float32)})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "shard.safetensors").stat().st_mode & 0o777 == 0o666 & ~umask
 
 
 def test_an_existing_folder_is_never_overwritten(tmp_path):

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from parity.errors import UsageError
+from parity.imports.arrays import members
 from tests.imports.conftest import RECORDED
 
 EMBED = "p000/r0000/target.embed"
@@ -258,3 +260,11 @@ def test_a_rank_beyond_all_measure(dumped, refused):
 def test_rows_that_lead_nowhere(row, words, refused, tmp_path):
     np.savez(tmp_path / "a.npz", a=HIDDEN[None])
     refused("files", tmp_path / "a.npz", words=words, names=f"[[row]]\n{row}\n")
+
+
+@pytest.mark.parametrize(("held", "said"), [(b"", "is empty"), (b"1 2 3\n", "is no .npy file")])
+def test_an_npy_file_that_is_empty_or_text_is_said_to_be(held, said, tmp_path):
+    path = tmp_path / "a.npy"
+    path.write_bytes(held)
+    with pytest.raises(UsageError, match=said):
+        members(path, str(path))

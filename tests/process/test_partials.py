@@ -143,3 +143,10 @@ def test_json_that_cannot_be_written_is_a_sentence(parity, tmp_path):
 def test_json_is_whole(parity, tmp_path):
     assert parity("taps", "--layers", "24", "--json", tmp_path / "file.json").code == 0
     assert json.loads((tmp_path / "file.json").read_text())["vllm"] == [2, 12, 21]
+
+
+def test_what_cannot_be_written_is_named_as_the_user_named_it():
+    for writing in (partial_folder, partial_file):
+        with pytest.raises(OSError) as refused, writing(Path("/proc/x")):
+            pass
+        assert refused.value.filename == "/proc/x"

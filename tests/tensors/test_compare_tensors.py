@@ -119,7 +119,6 @@ NO_ARRAYS = {
     "text": np.array(["a", "b"]),
     "objects": np.array([None, 1]),
     "complex": np.ones(3, np.complex64),
-    "float8": ONE.astype(ml_dtypes.float8_e4m3fn),
     "masked": np.ma.masked_greater(ONE, 0),
     "pickle": "some.pkl",
     "no such file": "absent.npy",
