@@ -48,7 +48,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Comparisons to make, at most prompts x devices x 2 modes; runs of gates, at most prompts x devices x gates.",
 )
-@click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True, help="Verify rounds of each case.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Verify rounds of each comparison; gates have all.",
+)
 @click.option(
     "--policy",
     type=click.Path(path_type=Path),
@@ -79,7 +85,7 @@ def calibrate(
         if show or policy:
             raise UsageError(f"--{'show' if show else 'policy'} is of comparisons; --gate runs gates in their place")
         with progress("clean") as bar:
-            judged = _gates(opened, gates, precision, names=names, runs=runs, rounds=rounds, progress=bar)
+            judged = _gates(opened, gates, precision, names=names, runs=runs, progress=bar)
         print_clean_gates(judged, strict)
         _end(judged, strict, json_file)
     with progress("clean") as bar:

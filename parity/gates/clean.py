@@ -31,7 +31,6 @@ class CleanGates:
     names: Sequence[str]
     gates: Sequence[str]
     runs: int
-    rounds: int
     progress: Progress = quiet
 
 
@@ -59,7 +58,6 @@ class GateCalibration:
     """What clean runs of gates found."""
 
     golden: str
-    rounds: int
     runs: list[GateRun] = field(default_factory=list)
 
     @property
@@ -89,7 +87,7 @@ class GateCalibration:
 
 def clean_gates(request: CleanGates) -> GateCalibration:
     """Run the gates over clean devices; all devices and gates on a few prompts before the next ones."""
-    found = GateCalibration(str(request.golden.folder), request.rounds)
+    found = GateCalibration(str(request.golden.folder))
     total = min(request.runs, len(request.golden.manifest.case.prompts) * len(request.names) * len(request.gates))
     for number, (case, name, gate) in enumerate(islice(_cases(request), request.runs)):
         prompts = tuple(prompt.id for prompt in case.manifest.case.prompts)
@@ -105,7 +103,9 @@ def _cases(request: CleanGates) -> Iterator[tuple[TrustedGolden, str, str]]:
     golden, case = request.golden, request.golden.manifest.case
     for first in range(len(case.prompts)):
         numbers = [(first + place) % len(case.prompts) for place in range(min(PROMPTS, len(case.prompts)))]
-        part = JoinedGoldens([GoldenSlice(golden, each, request.rounds, case.max_new_tokens) for each in numbers])
+        counts = [len(case.prompts[each].generated.acceptance_length) for each in numbers]
+        slices = zip(numbers, counts, strict=True)  # whole: a text cut short contradicts what a device emits freely
+        part = JoinedGoldens([GoldenSlice(golden, each, count, case.max_new_tokens) for each, count in slices])
         yield from ((part, name, gate) for name in request.names for gate in request.gates)
 
 

@@ -124,12 +124,25 @@ def test_clean_devices_pass_gates_and_a_fault_is_an_alarm(shallow_golden):
             names=[faulty, alone],
             gates=["lifecycle", "batch"],
             runs=4,
-            rounds=1,
         )
     )
     assert [run.device for run in found.alarms] == [faulty] and "prefix hit" in found.alarms[0].said
     assert [(run.device, run.gate) for run in found.runs if not run.judged] == [(alone, "batch")]
-    assert found.exit_code() == 1 and GateCalibration("golden", 3).exit_code() == 3
+    assert found.exit_code() == 1 and GateCalibration("golden").exit_code() == 3
+
+
+def test_what_a_clean_device_emits_freely_is_no_alarm(shallow_golden):
+    """Its golden was cut to some rounds once, and then contradicted its own budget."""
+    found = clean_gates(
+        CleanGates(
+            golden=shallow_golden,
+            context=lambda part, name, folder: gate_context(part, name, "bfloat16", folder),
+            names=["numpy"],
+            gates=["stages", "acceptance"],
+            runs=2,
+        )
+    )
+    assert not [run for run in found.alarms if run.verdict == "fail"]
 
 
 def without_lanes(target, drafter, k, precision):
