@@ -75,6 +75,9 @@ RULES = {
     "the key 1 positions ahead is seen too": lambda row: seen(row) + (row.positions == row.position + 1),
     "keys at positions 32 to 39 are what stands 16 positions before": misread,
     "keys at positions 20 to 21 are zeros": zeros,
+    "keys of the row's own tile of 8 are seen too": lambda row: (
+        seen(row) + (~row.seen & (row.positions // 8 == row.position // 8))
+    ),
     "keys that are not seen count 0.05": lambda row: np.where(row.seen, 1.0, 0.05 * (row.positions != EMPTY)),
 }
 

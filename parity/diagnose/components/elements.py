@@ -15,6 +15,9 @@ PAIRS = 1 << 24
 FINE = {8: "as bfloat16 does", 11: "as float16 does"}
 """Significant bits that float32 may lose."""
 
+FULL = 0.02
+"""A factor this near to 0 is that number: what noise leaves."""
+
 COARSE = 6
 """Steps of 2^-6 and wider: with what bfloat16 itself keeps of numbers near 1 they are no coincidence."""
 
@@ -41,7 +44,8 @@ def _factors(wrong: WrongRows) -> Iterator[Component | None]:
     square = golden**2
     product = golden * device
     one = float(product.sum() / max(square.sum(), 1e-300))
-    yield wrong.judged(f"{wrong.where}{one:.4g} times as large", (one - 1) * golden, 1)
+    size = "missing" if abs(one) < FULL else f"{one:.4g} times as large"
+    yield wrong.judged(f"{wrong.where}{size}", (one - 1) * golden, 1)
     for axis, says in (
         (0, "each column {} its own factor ({:.3g} to {:.3g}): a norm's weight, or scales by channel"),
         (1, "each row {} its own factor ({:.3g} to {:.3g}): what a norm divides by, or a scale by row"),

@@ -119,12 +119,21 @@ def _of_one_kind(what: str, pairs: Sequence[tuple[Change, int]], step: int) -> I
     for low, high in _spans(positions):
         if high > low:
             yield f"keys at positions {low} to {high} are {what}", _by(partial(_between, low=low, high=high), step)
+    for page in PAGES[1:]:
+        later = step > 0
+        yield f"keys of the row's own tile of {page} are {what}", _by(partial(_in_tile, page=page, later=later), step)
     near, far = min(distances), max(distances)
     if far > near:
         yield (
             f"keys {near} to {far} positions back are {what}",
             _by(lambda keys: (keys.position - keys.positions >= near) & (keys.position - keys.positions <= far), step),
         )
+
+
+def _in_tile(keys: Keys, page: int, later: bool) -> np.ndarray:
+    """Keys of the tile that the row itself is of: those behind it, or those before it."""
+    beside = keys.positions > keys.position if later else keys.positions < keys.position
+    return np.asarray((keys.positions // page == keys.position // page) & beside)
 
 
 def _between(keys: Keys, low: int, high: int) -> np.ndarray:
