@@ -172,6 +172,7 @@ class _CauseSearch:
             failing = [residual for residual in self.left.values() if residual.red and residual.stage not in self.parts]
             with suppress(TimeIsUp):
                 for residual in failing[:TAKEN_APART]:
+                    self.trials.clock.check()
                     self._take_apart(residual)
         return tuple((stage, part) for stage, part in self.parts.items() if stage not in named)
 

@@ -18,7 +18,7 @@ Shared = Callable[[Tensor, Tensor | None], Tensor]
 def softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
     """A sink takes its share and gives nothing; a row that sees nothing has no shares."""
     if sinks is not None:
-        scores = torch.cat((scores, sinks.expand(*scores.shape[:2], 1)), dim=-1)
+        scores = torch.cat((scores, sinks.expand(*scores.shape[:2], 1)), dim=-1)  # one of its own for each row, or one
     shares: Tensor = scores.softmax(-1).nan_to_num()
     return shares if sinks is None else shares[..., :-1]
 

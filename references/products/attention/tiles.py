@@ -68,6 +68,7 @@ def of_tiles() -> Iterator[tuple[str, Variant]]:
             ("each tile with a softmax of its own, their mean", partial(_apart, mean=True)),
         ):
             yield f"key tiles of {width}: {says}", partial(_with, shared=partial(shared, width=width))
+        yield f"key tiles of {width}: the sink is counted in each", partial(_with, shared=partial(_sinks, width=width))
         for says, of_values, of_sum in COUNTED:
             counted = partial(_counted, width=width, of_values=of_values, of_sum=of_sum)
             yield f"key tiles of {width}: {says}", partial(_with, shared=counted)
@@ -105,6 +106,12 @@ def _apart(scores: Tensor, sinks: Tensor | None, width: int, mean: bool) -> Tens
     seen = sum((tile.sum(-1, keepdim=True) > 0).double() for tile in tiles)
     shares = torch.cat(tiles, dim=-1)
     return shares / torch.as_tensor(seen).clamp(min=1) if mean else shares
+
+
+def _sinks(scores: Tensor, sinks: Tensor | None, width: int) -> Tensor:
+    """The sink once for each tile that a row sees."""
+    tiles = torch.stack([tile.isfinite().any(-1) for tile in scores.split(width, dim=-1)]).sum(0)
+    return softmax(scores, None if sinks is None else sinks + tiles.clamp(min=1).log()[..., None])
 
 
 def _sink_not_shifted(scores: Tensor, sinks: Tensor | None) -> Tensor:
