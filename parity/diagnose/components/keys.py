@@ -18,6 +18,10 @@ from parity.diagnose.components.wrong import DOWN_TO_NOISE, Component, WrongRows
 ROWS, STEPS = 24, 20
 """Wrong rows that are looked at, evenly chosen, and changes of the keys of each."""
 
+LEAST, BUDGET, DEAREST = 4, 20_000_000_000, 50_000_000_000
+"""Rows that are looked at where a row has many keys, the multiplications that one change of all of them may cost, and
+those of one row from which keys are not looked at: each row takes up to 20 changes."""
+
 FEW = 3
 """Wrong keys of a row at the most, where no rule has them."""
 
@@ -35,7 +39,11 @@ def in_keys(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) -> Compo
         weight: of the output projection, float64 [wrong columns, N * D].
         rows: the keys of each wrong row.
     """
-    some = np.unique(np.linspace(0, len(rows) - 1, ROWS).astype(int))
+    each = rows[0].values[0].size * len(rows[0].values) * len(weight)  # multiplications that one change of a row costs
+    if each > DEAREST:
+        return None
+    count = min(ROWS, max(LEAST, BUDGET // each))
+    some = np.unique(np.linspace(0, len(rows) - 1, count).astype(int))
     few = _Explained(wrong, weight, rows, some)
     found = [_changed(rows[number], weight, wrong.error[number, wrong.columns], wrong.noise[number]) for number in some]
     ranked = sorted(rules(found), key=few.left)

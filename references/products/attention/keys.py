@@ -48,14 +48,15 @@ def sequence(loop: Any, side: str, stack: ExitStack) -> list[Tensor]:
 
 
 def keys_of(passes: Sequence[Pass], ids: Sequence[Tensor], numbers: Sequence[int]) -> list[RowKeys]:
-    """The keys of some rows, by their number over all passes."""
+    """The keys of some rows, by their number over all passes; rows of one pass share what they have alike."""
     starts = np.cumsum([0, *(len(one.seen) for one in passes)])
+    which = (np.searchsorted(starts, numbers, side="right") - 1).tolist()
     known = _ids_at_keys(passes, ids)
-    made = []
-    for number in numbers:
-        which = int(np.searchsorted(starts, number, side="right")) - 1
-        made.append(_row(passes[which], number - int(starts[which]), known[which]))
-    return made
+    shared = {place: _shared(passes[place], known[place]) for place in {*which}}
+    return [
+        _row(passes[place], number - int(starts[place]), shared[place])
+        for place, number in zip(which, numbers, strict=True)
+    ]
 
 
 def _ids_at_keys(passes: Sequence[Pass], ids: Sequence[Tensor]) -> list[Any]:
@@ -69,17 +70,24 @@ def _ids_at_keys(passes: Sequence[Pass], ids: Sequence[Tensor]) -> list[Any]:
     return made
 
 
-def _row(one: Pass, row: int, ids: Any) -> RowKeys:
+def _shared(one: Pass, ids: Any) -> dict[str, Any]:
+    """What all rows of a pass have alike."""
+    taken = one.group_of(len(one.q), len(one.k))
+    first = one.cached if one.rotation is None else one.rotation.first
+    return {
+        "values": np.pad(one.v[taken].numpy(), ((0, 0), (0, 1), (0, 0))),
+        "sinks": None if one.sinks is None else one.sinks.numpy(),
+        "positions": np.append(first - one.cached + np.arange(one.seen.shape[1]), EMPTY),
+        "ids": np.append(ids, -1),
+    }
+
+
+def _row(one: Pass, row: int, shared: dict[str, Any]) -> RowKeys:
     taken = one.group_of(len(one.q), len(one.k))
     scores = (one.q[:, row, None] @ one.k[taken].transpose(1, 2))[:, 0] * one.q.shape[-1] ** -0.5
-    first = one.cached if one.rotation is None else one.rotation.first
-    positions = first - one.cached + np.arange(one.seen.shape[1])
     return RowKeys(
         scores=np.pad(scores.numpy(), ((0, 0), (0, 1))),
-        values=np.pad(one.v[taken].numpy(), ((0, 0), (0, 1), (0, 0))),
         seen=np.pad(one.seen[row].numpy(), (0, 1)),
-        sinks=None if one.sinks is None else one.sinks.numpy(),
-        positions=np.append(positions, EMPTY),
-        position=int(positions[one.cached + row]),
-        ids=np.append(ids, -1),
+        position=int(shared["positions"][one.cached + row]),
+        **shared,
     )
