@@ -78,6 +78,8 @@ RULES = {
     "keys of the row's own tile of 8 are seen too": lambda row: (
         seen(row) + (~row.seen & (row.positions // 8 == row.position // 8))
     ),
+    "the scores are 1.0": lambda row: seen(row) * np.exp(0.05 * row.scores),
+    "scores and sinks are 0.9": lambda row: seen(row) * np.exp(-0.1 * (row.scores - row.sinks[:, None])),
     "keys that are not seen count 0.05": lambda row: np.where(row.seen, 1.0, 0.05 * (row.positions != EMPTY)),
 }
 

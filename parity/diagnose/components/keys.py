@@ -7,12 +7,13 @@ row, a key less, a key more or a key twice; each changes its output by what can 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 
 import numpy as np
 
-from parity.diagnose.components.seen_keys import EMPTY, Change, Keys, Rule, attended, leaking, rules
+from parity.diagnose.components.seen_keys import EMPTY, Change, Keys, Rule, attended, leaking, rules, sharper
 from parity.diagnose.components.wrong import DOWN_TO_NOISE, Component, WrongRows, best_of
 
 ROWS, STEPS = 24, 20
@@ -28,8 +29,8 @@ FEW = 3
 LEADERS, HALVED = 3, 0.5
 """The rules with which every other is tried, and the share of what one leaves that two may leave."""
 
-LEAKS = np.geomspace(1e-4, 1.0, 25)
-"""How often a key that is not seen may count, tried first."""
+LEAKS, SIZES, FINER = np.geomspace(1e-4, 1.0, 25), np.geomspace(0.5, 2.0, 25), 6
+"""How often a key that is not seen may count and how large scores may be, tried first, and how often finer."""
 
 
 def in_keys(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) -> Component | None:
@@ -48,7 +49,7 @@ def in_keys(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) -> Compo
     found = [_changed(rows[number], weight, wrong.error[number, wrong.columns], wrong.noise[number]) for number in some]
     ranked = sorted(rules(found), key=few.left)
     pairs = (_together(*pair) for pair in product(ranked[:LEADERS], ranked) if pair[0] is not pair[1])
-    simple = min((*ranked[:1], *_leaks(few)), key=few.left)
+    simple = min((*ranked[:1], *_fitted(few)), key=few.left)
     best = min((simple, *pairs), key=few.left)
     says, rule = best if few.left(best) < HALVED * few.left(simple) else simple
     moved = _Explained(wrong, weight, rows, np.arange(len(rows))).moved(rule)
@@ -100,13 +101,22 @@ def _together(one: tuple[str, Rule], other: tuple[str, Rule]) -> tuple[str, Rule
     return f"{one[0]}, and {other[0]}", lambda keys: np.maximum(first(keys) + second(keys) - keys.seen, 0.0)
 
 
-def _leaks(few: _Explained) -> Iterator[tuple[str, Rule]]:
-    """Keys that are not seen, and count a little all the same."""
-    factors, best = LEAKS, 0.0
-    for _ in range(4):
-        best = min(factors, key=lambda factor: few.left(("", leaking(factor))))
-        factors = np.geomspace(best / factors[1] * factors[0], best * factors[1] / factors[0], 9)
-    yield f"keys that are not seen count {best:.3g} times", leaking(best)
+def _fitted(few: _Explained) -> Iterator[tuple[str, Rule]]:
+    """Rules with a number that is fitted: keys that are not seen and count a little, and scores of another size."""
+    yield _best(few, "keys that are not seen count {:.3g} times", leaking, LEAKS)
+    yield _best(few, "the scores are {:.5g} times as large", partial(sharper, of_sinks=False), SIZES)
+    if few.rows[0].sinks is not None:
+        yield _best(few, "scores and sinks are {:.5g} times as large", partial(sharper, of_sinks=True), SIZES)
+
+
+def _best(few: _Explained, says: str, rule: Callable[[float], Rule], tried: np.ndarray) -> tuple[str, Rule]:
+    """The factor that leaves least: the best of some, then of ever finer ones beside it."""
+    best = 1.0
+    for _ in range(FINER):
+        best = min(tried.tolist(), key=lambda factor: few.left(("", rule(factor))))
+        step = (tried[1] / tried[0]).item()
+        tried = np.geomspace(best / step, best * step, 9)
+    return says.format(best), rule(best)
 
 
 def _changed(keys: Keys, weight: np.ndarray, error: np.ndarray, noise: np.ndarray) -> Change:

@@ -35,7 +35,7 @@ class Keys(Protocol):
 
 
 def attended(keys: Keys, times: np.ndarray) -> np.ndarray:
-    """What is mixed [N * D] where each key counts so many times [T]."""
+    """What is mixed [N * D] where each key counts so many times, [T] or [N, T]."""
     largest = np.where(times > 0, keys.scores, -np.inf).max(axis=1, keepdims=True)
     if keys.sinks is not None:
         largest = np.maximum(largest, keys.sinks[:, None])
@@ -73,7 +73,7 @@ class Change:
 
 
 class Rule(Protocol):
-    """How often each key counts for a row, [T]."""
+    """How often each key counts for a row, [T], or for each of its heads, [N, T]."""
 
     def __call__(self, keys: Keys) -> np.ndarray: ...
 
@@ -176,3 +176,15 @@ def _exchanged(apart: int, low: int, high: int) -> Iterator[tuple[str, Rule]]:
 
 def leaking(factor: float) -> Rule:
     return lambda keys: np.where(keys.seen, 1.0, np.where(keys.positions == EMPTY, 0.0, factor))
+
+
+def sharper(factor: float, of_sinks: bool) -> Rule:
+    """Scores, or scores and sinks, so many times as large: each key of a head counts by that more, [N, T]."""
+
+    def times(keys: Keys) -> np.ndarray:
+        more = (factor - 1) * keys.scores
+        if of_sinks and keys.sinks is not None:
+            more = more - (factor - 1) * keys.sinks[:, None]  # shares are alike if the sink keeps its size
+        return np.asarray(keys.seen * np.exp(more))
+
+    return times
