@@ -36,9 +36,11 @@ class Gated:
     up_bias: Tensor | None
     act: Callable[[Tensor, Tensor], Tensor]
 
-    def inner(self) -> Tensor:
-        """[R, E, I]."""
+    def inner(self, times: Tensor | None = None) -> Tensor:
+        """[R, E, I]; each expert is given the rows so many times as large, [R, E]."""
         gate, up = (torch.einsum("rh,eih->rei", self.x, weight) for weight in (self.gate, self.up))
+        if times is not None:
+            gate, up = gate * times[..., None], up * times[..., None]
         gate, up = (
             side if bias is None else side + bias for side, bias in ((gate, self.gate_bias), (up, self.up_bias))
         )
@@ -227,6 +229,10 @@ def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
         def others() -> Iterator[tuple[str, Any]]:
             for says, variant in variants(gated, float(held.alpha), float(held.limit)):
                 yield says, whole(variant(gated).inner())
+            chosen = (share > 0).double()
+            yield "experts weigh what they are given, not what they give", whole(gated.inner(share), chosen, chosen)
+            given = whole(gated.inner(share), chosen, share)
+            yield "experts weigh what they are given, not what they give but for the bias", given
             for says, other in other_shares(share):
                 yield says, whole(gated.inner(), other, other)
                 yield f"{says}, of the down bias alone", whole(gated.inner(), share, other)

@@ -215,6 +215,14 @@ def test_tiles_of_one_part_that_take_each_others_input_are_said():
     assert says.startswith("inputs 0 to 15 take what inputs 16 to 31 should, inputs 16 to 31 take")
 
 
+def test_blocks_with_scales_of_their_own_are_said():
+    x = random(200, 64, seed=14)
+    weight, scale = random(WIDTH, 64, seed=15), 2.0 ** np.random.default_rng(16).integers(-2, 3, (WIDTH, 2))
+    product = Toy(x, weight, parts=())
+    says = said(in_products(wrong(x @ weight.T, x @ (weight * scale.repeat(32, axis=1)).T), product))
+    assert says.startswith("each block of 32 inputs has a factor of its own, powers of two: scales")
+
+
 def test_a_part_that_is_faintly_off_is_found_over_all_rows():
     floor = np.linalg.norm(WHOLE) / np.sqrt(WHOLE.size) * 2e-3
     noise = floor * random(*WHOLE.shape, seed=11)

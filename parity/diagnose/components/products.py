@@ -12,7 +12,7 @@ from parity.diagnose.components.keys import in_keys
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
 from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.seen_keys import Keys
-from parity.diagnose.components.weights import any_weight, in_weights
+from parity.diagnose.components.weights import any_weight, block_scales, in_weights
 from parity.diagnose.components.wrong import Component, WrongRows, best_of
 
 FULL = 0.02
@@ -97,6 +97,7 @@ def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component |
     yield from in_weights(wrong, x, product.weight.astype(np.float64), parts, product.beside())
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
     yield contraction(wrong, x, weight, parts)
+    yield best_of(block_scales(wrong, x, weight, parts))
     yield any_weight(wrong, x)
     yield best_of(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
     yield entered(wrong, weight, parts)

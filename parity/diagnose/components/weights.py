@@ -20,6 +20,12 @@ TILES = (128, 64, 32, 16, 8)
 MANY, TABLE = 16, 1 << 24
 """Parts, or tiles of a part, of which every two are tried against each other, and numbers that all of them may hold."""
 
+BLOCKS = (32, 16, 64, 128)
+"""Inputs of a block that has a scale of its own; MXFP4's have 32."""
+
+NEARLY, MOST = 0.1, 0.9
+"""How near to a whole power of two a factor is one, and the share of the factors that have to be."""
+
 CUTOFF = 1e-9
 """Directions of what enters that are so much smaller than the largest are none."""
 
@@ -135,6 +141,32 @@ def _another(
             yield wrong.judged(f"{wrong.where}the weight of {whose}, but for the bias", model, 0)
             model = x[:, single] @ change[:, single].T
             yield wrong.judged(f"{wrong.where}the bias of {whose}", model, 0)
+
+
+def block_scales(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[Component | None]:
+    """Blocks of each output's weight that are of another size, each by a factor of its own: as by wrong scales.
+
+    Args:
+        weight: float64 [wrong columns, D].
+    """
+    error = wrong.error[:, wrong.columns]
+    wide = _wide(parts, x.shape[1])
+    for width in BLOCKS:
+        if any((last - first) % width for _, first, last in wide):
+            continue
+        starts = [start for _, first, last in wide for start in range(first, last, width)]
+        if len(starts) > wrong.error.shape[0] // 3 or len(starts) * error.size > TABLE:
+            continue
+        model, factors = np.empty_like(error), []
+        for column, row in enumerate(weight):
+            held = np.stack([x[:, start : start + width] @ row[start : start + width] for start in starts], axis=1)
+            fitted = np.linalg.lstsq(held, error[:, column], rcond=None)[0]
+            model[:, column] = held @ fitted
+            factors += (1 + fitted[np.linalg.norm(held, axis=0) > 0]).tolist()
+        powers = np.log2(np.maximum(np.abs(factors), 2.0**-20))
+        whole = bool(np.mean(np.abs(powers - np.round(powers)) < NEARLY) > MOST)
+        says = f"each block of {width} inputs has a factor of its own{', powers of two' if whole else ''}: scales"
+        yield wrong.judged(f"{wrong.where}{says}", model, len(starts) * len(weight))
 
 
 def any_weight(wrong: WrongRows, x: np.ndarray) -> Component | None:

@@ -17,7 +17,7 @@ from parity.references.hypotheses.mutating import layers_of
 from parity.references.products.attention.operands import Pass
 from parity.references.products.product import FLOATS, NARROW, kept_in
 
-SIDES = {"queries": "q", "keys": "k", "values": "v", "queries, keys and values": "qkv"}
+SIDES = {"queries": "q", "keys": "k", "values": "v", "queries and keys": "qk", "queries, keys and values": "qkv"}
 STARTS = (16, 32, 64, 128)
 """Rows of a pass, or columns, at which a tile ends."""
 
@@ -72,15 +72,14 @@ def of_projections(loop: Any, side: str, number: int) -> Iterator[tuple[str, Ane
     for what, sides in SIDES.items():
         for says, behind in _made(len(layers[number].self_attn.q_proj.weight)):
             yield f"the {what} of the pass {says}", partial(_behind, sides=sides, change=behind)
-        if sides != "v":
+        if "v" not in sides:
             for says, turned in _turns():
-                rotated = "queries and keys" if sides == "qkv" else what
-                yield f"the {rotated} of the pass turned {says}", partial(_turned, sides=sides, turned=turned)
+                yield f"the {what} of the pass turned {says}", partial(_turned, sides=sides, turned=turned)
         for says, change in _inputs():
             yield f"{says} for the {what}", partial(_entering, sides=sides, change=change)
         for says, weight in _norms(layers, number):
             yield f"{says} for the {what}", partial(_entering, sides=sides, change=partial(torch.mul, other=weight))
-        for says, reweigh in _weights(layers, number):
+        for says, reweigh in (*_weights(layers, number), *_orders(layers[number].self_attn.config.head_dim)):
             yield f"{says} for the {what}", partial(_reweighed, sides=sides, change=reweigh)
 
 
@@ -163,7 +162,7 @@ def _turned(one: Pass, projected: Projected, sides: str, turned: Turned) -> Pass
         return one
     angles = of.angles(turned(torch.arange(of.first, of.first + len(projected.x)).double()))
     other = replace(projected, cos=angles.cos() * of.scale, sin=angles.sin() * of.scale)
-    return other.put(one, sides.replace("v", ""), projected.x)
+    return other.put(one, sides, projected.x)
 
 
 def _behind(one: Pass, projected: Projected, sides: str, change: Callable[[Tensor], Tensor]) -> Pass:
@@ -220,6 +219,20 @@ def _weights(layers: dict[int, Any], number: int) -> Iterator[tuple[str, Callabl
         if other != number:
             yield f"the weight of layer {other}", partial(_of_layer, other=weights_of(layers[other].self_attn))
     yield "keys and values exchanged", lambda held, side: held | {"k": held["v"], "v": held["k"]}
+
+
+def _orders(size: int) -> Iterator[tuple[str, Callable[[Weights, str], Weights]]]:
+    """Rows of a head's weight in another order: a checkpoint for pairs of neighbours read as one for halves."""
+    places = torch.arange(size)
+    yield "the weight's even rows of a head first", partial(_ordered, order=torch.cat((places[0::2], places[1::2])))
+    yield "the weight's rows of a head's halves in turn", partial(_ordered, order=places.view(2, -1).T.flatten())
+
+
+def _ordered(held: Weights, side: str, order: Tensor) -> Weights:
+    weight, bias = (
+        one if one is None else one.unflatten(0, (-1, len(order)))[:, order].flatten(0, 1) for one in held[side]
+    )
+    return held | {side: (torch.as_tensor(weight), bias)}
 
 
 def _coarse(held: Weights, side: str, dtype: torch.dtype) -> Weights:
