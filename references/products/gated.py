@@ -167,7 +167,36 @@ def _activations(alpha: float, limit: float) -> Iterator[tuple[str, Callable[[Te
     yield "no clamp", clamped_swiglu(alpha, inf)
     yield "no clamp of up", lambda gate, up: (up + 1) * right(gate, torch.zeros_like(up))
     yield "a plain SiLU for the sigmoid's slope", clamped_swiglu(1.0, limit)
-    yield "up without the one that is added", lambda gate, up: right(gate, up.clamp(-limit, limit) - 1)
+
+    def gated(gate: Tensor, up: Tensor, sigmoid: Callable[[Tensor], Tensor] = torch.sigmoid) -> Tensor:
+        return up * gate * sigmoid(alpha * gate)
+
+    def clamped(side: Tensor) -> Tensor:
+        return side.clamp(-limit, limit)
+
+    def cut_off(gate: Tensor, up: Tensor, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        return gated(gate.clamp(max=limit), clamped(up) + 1, cut)
+
+    yield "one added to up before its clamp", lambda gate, up: gated(gate.clamp(max=limit), clamped(up + 1))
+    yield "the clamp of gate on both sides", lambda gate, up: gated(clamped(gate), clamped(up) + 1)
+    yield "the clamp of up above alone", lambda gate, up: gated(gate.clamp(max=limit), up.clamp(max=limit) + 1)
+    yield "no clamp of gate", lambda gate, up: gated(gate, clamped(up) + 1)
+    yield (
+        "gate and up rounded to bfloat16 behind the clamp",
+        lambda gate, up: gated(
+            kept_in(gate.clamp(max=limit), torch.bfloat16), kept_in(clamped(up), torch.bfloat16) + 1
+        ),
+    )
+    for edge in (2, 3, 4, 5, 6, 8):
+        for more, above in ((f" and 1 above {edge}", True), ("", False)):
+            says = f"a sigmoid that is 0 below -{edge}{more}"
+            yield says, partial(cut_off, cut=partial(_cut_sigmoid, edge=float(edge), above=above))
+
+
+def _cut_sigmoid(x: Tensor, edge: float, above: bool = True) -> Tensor:
+    """A table's sigmoid, which ends."""
+    shares = torch.where(x < -edge, 0.0, torch.sigmoid(x))
+    return torch.where(x > edge, 1.0, shares) if above else shares
 
 
 def _plain() -> Iterator[tuple[str, Callable[[Tensor, Tensor], Tensor]]]:

@@ -28,9 +28,9 @@ __all__ = ["Component", "StageProduct", "components"]
 FEW = 3
 """Fewer wrong rows may be those that stand out by chance of what is off in all rows by less."""
 
-NEAR, CLOSE = 0.95, 5.0
+NEAR, CLOSE, SIMPLE = 0.95, 5.0, 16
 """A reading that explains so much and leaves no more than this multiple of the noise is said, with what it leaves: a
-device may do the same wrong thing otherwise at an edge."""
+device may do the same wrong thing otherwise at an edge. A reading of more numbers of its own may be near anything."""
 
 
 def components(
@@ -56,7 +56,7 @@ def components(
         if faint or wrong is None:
             return faint
     bad = np.isin(np.arange(len(rows.golden)), wrong.numbers)
-    where = "" if bad.all() else relation(bad, np.ones(len(bad), bool), Facts.of(golden, rows))
+    where = "" if (~bad).sum() < FEW else relation(bad, np.ones(len(bad), bool), Facts.of(golden, rows))
     held = held_instead(golden, run, named)
     if held and held.by_all:
         return (Component(held.says, 1.0, None, where),)
@@ -77,7 +77,8 @@ def _faint(every: WrongRows | None, products: Callable[[], Sequence[StageProduct
 
 
 def _is_near(one: Component) -> bool:
-    return one.whole or (one.rest is not None and one.explained >= NEAR and one.rest <= CLOSE)
+    near = one.rest is not None and one.explained >= NEAR and one.rest <= CLOSE
+    return one.whole or (near and one.numbers <= SIMPLE)
 
 
 def _readings(
