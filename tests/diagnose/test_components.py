@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from parity.compare.rows import StageRows
 from parity.diagnose.components.elements import in_elements
-from parity.diagnose.components.products import in_faint_parts, in_products
+from parity.diagnose.components.products import in_faint_changes, in_faint_parts, in_products
 from parity.diagnose.components.rotations import in_rotations
 from parity.diagnose.components.wrong import WrongRows, preferred
 from parity.stages import declared
@@ -230,6 +231,19 @@ def test_a_part_that_is_faintly_off_is_found_over_all_rows():
     told = in_faint_parts(of, PRODUCT)
     assert told.says.startswith("head 2 counts 1.00") and told.whole
     assert in_faint_parts(WrongRows.of(rows_of(WHOLE, WHOLE + noise), "bfloat16", whole=True), PRODUCT) is None
+
+
+def test_a_change_that_is_faint_is_told_by_its_own_size():
+    floor = np.linalg.norm(WHOLE) / np.sqrt(WHOLE.size) * 2e-3
+    noise = floor * random(*WHOLE.shape, seed=17)
+    faint = WHOLE * 1e-3
+    changed = {"what happened": WHOLE + faint, "ten times that": WHOLE + 10 * faint, "another": WHOLE + floor * random(*WHOLE.shape, seed=19)}
+    with_changes = SimpleNamespace(x=WHOLE, weight=None, others=lambda: changed.items())
+    of = WrongRows.of(rows_of(WHOLE, WHOLE + faint + noise), "bfloat16", whole=True)
+    told = in_faint_changes(of, with_changes)
+    assert told.says == "what happened" and told.whole
+    clean = WrongRows.of(rows_of(WHOLE, WHOLE + floor * random(*WHOLE.shape, seed=18)), "bfloat16", whole=True)
+    assert in_faint_changes(clean, with_changes) is None
 
 
 def test_few_rows_do_not_name_what_has_as_many_numbers():

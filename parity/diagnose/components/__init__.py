@@ -17,10 +17,10 @@ from parity.compare.relations import Facts, relation
 from parity.compare.rows import stage_rows
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.other_stages import in_other_stages
-from parity.diagnose.components.products import StageProduct, in_faint_parts, in_products, led_back
+from parity.diagnose.components.products import StageProduct, in_faint_changes, in_faint_parts, in_products, led_back
 from parity.diagnose.components.rotations import in_rotations
 from parity.diagnose.components.whole_numbers import in_whole_numbers
-from parity.diagnose.components.wrong import Component, WrongRows, preferred
+from parity.diagnose.components.wrong import Component, WrongRows, best_of, preferred
 from parity.golden.views import DumpView, TrustedGolden
 
 __all__ = ["Component", "StageProduct", "components"]
@@ -72,8 +72,11 @@ def _faint(every: WrongRows | None, products: Callable[[], Sequence[StageProduct
     """What is off by so little that no row is wrong alone."""
     made = products() if every is not None else ()
     whole = [product for product in made if every is not None and len(product.x) == len(every.numbers)]
-    found = (in_faint_parts(every, product) for product in whole[:1] if every is not None)
-    return tuple(one for one in found if one is not None and one.whole)
+    if every is None or not whole:
+        return ()
+    found = in_faint_parts(every, whole[0]), in_faint_changes(every, whole[0])
+    best = best_of(one for one in found if one is not None and one.whole)
+    return (best,) if best else ()
 
 
 def _is_near(one: Component) -> bool:

@@ -21,6 +21,9 @@ FULL = 0.02
 FOUND = 0.9
 """The share of the wrong rows led back to a product that has to arrive."""
 
+OWN_SIZE = 0.1
+"""How far from its own size a change may be fitted that is what happened."""
+
 CERTAIN, AHEAD = 50.0, 2.0
 """Squared standard errors by which a part that is faintly off has to be off, and its lead over the next."""
 
@@ -119,6 +122,26 @@ def in_faint_parts(wrong: WrongRows, product: StageProduct) -> Component | None:
     gain, name, factor = ranked[0]
     rest = np.sqrt((total - gain) / wrong.error.size)
     return Component(f"{name} {_times(1 + factor)}", gain / total, float(rest), numbers=1)
+
+
+def in_faint_changes(wrong: WrongRows, product: StageProduct) -> Component | None:
+    """What might have entered, or come out, under a small change that shows over many rows and in none of them alone.
+
+    Of all changes it is the one whose own size fits: another would have to be larger or smaller than it is.
+    """
+    x, error, sure = product.x[wrong.numbers], wrong.error / wrong.noise, []
+    weight = None if product.weight is None else product.weight.astype(np.float64)
+    for says, other in product.others():
+        change = other[wrong.numbers] - x
+        change = (change if weight is None else change @ weight.T) / wrong.noise
+        size, met = float((change**2).sum()), float((change * error).sum())
+        if size > 0 and np.isfinite(size) and abs(met / size - 1) < OWN_SIZE:
+            sure.append((met * met / size, says))
+    gain, says = max(sure, default=(0.0, ""))
+    if gain < CERTAIN:
+        return None
+    total = float((error**2).sum())
+    return Component(says, gain / total, float(np.sqrt((total - gain) / error.size)))
 
 
 def led_back(wrong: WrongRows, product: StageProduct) -> WrongRows | None:
