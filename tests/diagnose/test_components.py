@@ -237,7 +237,11 @@ def test_a_change_that_is_faint_is_told_by_its_own_size():
     floor = np.linalg.norm(WHOLE) / np.sqrt(WHOLE.size) * 2e-3
     noise = floor * random(*WHOLE.shape, seed=17)
     faint = WHOLE * 1e-3
-    changed = {"what happened": WHOLE + faint, "ten times that": WHOLE + 10 * faint, "another": WHOLE + floor * random(*WHOLE.shape, seed=19)}
+    changed = {
+        "what happened": WHOLE + faint,
+        "ten times that": WHOLE + 10 * faint,
+        "another": WHOLE + floor * random(*WHOLE.shape, seed=19),
+    }
     with_changes = SimpleNamespace(x=WHOLE, weight=None, others=lambda: changed.items())
     of = WrongRows.of(rows_of(WHOLE, WHOLE + faint + noise), "bfloat16", whole=True)
     told = in_faint_changes(of, with_changes)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.diagnose.components.keys import in_keys
-from parity.diagnose.components.seen_keys import EMPTY, attended
+from parity.diagnose.components.seen_keys import attended
 from tests.diagnose.test_components import wrong
 
 HEADS, DIM, KEYS, FIRST, WIDTH = 4, 24, 48, 36, 96
@@ -27,7 +27,7 @@ class Row:
     sinks: np.ndarray
 
     values = np.pad(VALUES, ((0, 0), (0, 1), (0, 0)))
-    positions = np.append(np.arange(KEYS), EMPTY)
+    positions = np.append(np.arange(KEYS), -1000)
     ids = IDS
 
     @property
@@ -78,9 +78,10 @@ RULES = {
     "keys of the row's own tile of 8 are seen too": lambda row: (
         seen(row) + (~row.seen & (row.positions // 8 == row.position // 8))
     ),
+    "a key of zeros is seen too": lambda row: seen(row) + (row.positions == -1000),
     "the scores are 1.0": lambda row: seen(row) * np.exp(0.05 * row.scores),
     "scores and sinks are 0.9": lambda row: seen(row) * np.exp(-0.1 * (row.scores - row.sinks[:, None])),
-    "keys that are not seen count 0.05": lambda row: np.where(row.seen, 1.0, 0.05 * (row.positions != EMPTY)),
+    "keys that are not seen count 0.05": lambda row: np.where(row.seen, 1.0, 0.05 * (row.positions >= 0)),
 }
 
 

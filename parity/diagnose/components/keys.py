@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from parity.diagnose.components.seen_keys import EMPTY, Change, Keys, Rule, attended, leaking, rules, sharper
+from parity.diagnose.components.seen_keys import Change, Keys, Rule, attended, leaking, rules, sharper
 from parity.diagnose.components.wrong import DOWN_TO_NOISE, Component, WrongRows, best_of
 
 ROWS, STEPS = 24, 20
@@ -72,8 +72,11 @@ def _one_by_one(wrong: WrongRows, few: _Explained, found: Sequence[Change]) -> C
 
 def _counted(what: str, found: Sequence[Change], sign: int) -> str:
     """The keys that most rows lack, or see too."""
-    places = Counter(int(place) for one in found for place in one.keys.positions[np.sign(one.by) == sign])
-    told = [f"{'one of zeros' if place == EMPTY else place} ({rows} rows)" for place, rows in places.most_common(4)]
+    numbers = [(one.keys, number) for one in found for number in np.flatnonzero(np.sign(one.by) == sign)]
+    places = Counter(
+        "one of zeros" if number == len(keys.seen) - 1 else str(keys.positions[number]) for keys, number in numbers
+    )
+    told = [f"{place} ({rows} rows)" for place, rows in places.most_common(4)]
     return f"{what} {', '.join(told)}; " if told else ""
 
 

@@ -13,14 +13,11 @@ import numpy as np
 PAGES = (1, 8, 16, 32, 64, 128)
 """Keys of a page: what is wrong ends where one does."""
 
-EMPTY = -(1 << 30)
-"""The position of a key that holds zeros."""
-
 
 class Keys(Protocol):
     """One row's view of the keys of a layer: scores [N, T] of all keys, values [N, T, D], seen [T], sinks [N] or None.
 
-    The last holds zeros and stands at `EMPTY`: nobody should see it.
+    The last holds zeros and stands below all others: nobody should see it.
 
     `positions` [T] and the row's own `position`; `ids` [T] of the tokens at the keys, -1 where none is known.
     """
@@ -66,10 +63,11 @@ class Change:
         return np.flatnonzero(self.by > 0)
 
     @property
-    def exchanges(self) -> list[tuple[int, int]]:
-        """How far what may stand in a lost key's place is from it, `EMPTY` for zeros, and the lost key's position."""
+    def exchanges(self) -> list[tuple[int | None, int]]:
+        """How far what may stand in a lost key's place is from it, None for zeros, and the lost key's position."""
+        nothing = int(self.keys.positions[-1])
         olds, news = (self.keys.positions[which].tolist() for which in (self.lost, self.gained))
-        return [(new if new == EMPTY else new - old, old) for old in olds for new in news]
+        return [(None if new == nothing else new - old, old) for old in olds for new in news]
 
 
 class Rule(Protocol):
@@ -101,6 +99,9 @@ def _spans(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _of_one_kind(what: str, pairs: Sequence[tuple[Change, int]], step: int) -> Iterator[tuple[str, Rule]]:
     """Keys at one distance, at one position, of one token, or in a range of distances or positions."""
+    if any(number == len(one.by) - 1 for one, number in pairs):
+        yield f"a key of zeros is {what}", _by(lambda keys: keys.positions == keys.positions[-1], step)
+    pairs = [(one, number) for one, number in pairs if number < len(one.by) - 1]
     if not pairs:
         return
     positions = [int(one.keys.positions[number]) for one, number in pairs]
@@ -156,26 +157,31 @@ def _by(which: Rule, step: int) -> Rule:
     return times
 
 
-def _exchanged(apart: int, low: int, high: int) -> Iterator[tuple[str, Rule]]:
+def _exchanged(apart: int | None, low: int, high: int) -> Iterator[tuple[str, Rule]]:
     """Keys in whose place others stand, or zeros."""
 
     def times(keys: Keys) -> np.ndarray:
         held = keys.seen.astype(float)
         places = {int(place): number for number, place in enumerate(keys.positions)}
         for number in np.flatnonzero(_between(keys, low, high) & keys.seen):
-            other = places.get(EMPTY if apart == EMPTY else int(keys.positions[number]) + apart)
+            other = len(held) - 1 if apart is None else places.get(int(keys.positions[number]) + apart)
             if other is not None:
                 held[number] -= 1
                 held[other] += 1
         return held
 
-    where = f"what stands {abs(apart)} positions {'before' if apart < 0 else 'behind'}"
+    where = "zeros" if apart is None else f"what stands {abs(apart)} positions {'before' if apart < 0 else 'behind'}"
     span = f"the key at position {low} is" if low == high else f"keys at positions {low} to {high} are"
-    yield f"{span} {'zeros' if apart == EMPTY else where}", times
+    yield f"{span} {where}", times
 
 
 def leaking(factor: float) -> Rule:
-    return lambda keys: np.where(keys.seen, 1.0, np.where(keys.positions == EMPTY, 0.0, factor))
+    def times(keys: Keys) -> np.ndarray:
+        held = np.where(keys.seen, 1.0, factor)
+        held[-1] = 0.0
+        return held
+
+    return times
 
 
 def sharper(factor: float, of_sinks: bool) -> Rule:
