@@ -26,8 +26,9 @@ those of one row from which keys are not looked at: each row takes up to 20 chan
 FEW = 3
 """Wrong keys of a row at the most, where no rule has them."""
 
-LEADERS, HALVED = 3, 0.5
-"""The rules with which every other is tried, and the share of what one leaves that two may leave."""
+LEADERS, HALVED, SOME = 3, 0.5, 0.8
+"""The rules with which every other is tried, the share of what one leaves that two may leave, and the share of all the
+error that the best one may leave for others to be tried with it."""
 
 LEAKS, SIZES, FINER = np.geomspace(1e-4, 1.0, 25), np.geomspace(0.5, 2.0, 25), 6
 """How often a key that is not seen may count and how large scores may be, tried first, and how often finer."""
@@ -48,8 +49,9 @@ def in_keys(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) -> Compo
     few = _Explained(wrong, weight, rows, some)
     found = [_changed(rows[number], weight, wrong.error[number, wrong.columns], wrong.noise[number]) for number in some]
     ranked = sorted(rules(found), key=few.left)
-    pairs = (_together(*pair) for pair in product(ranked[:LEADERS], ranked) if pair[0] is not pair[1])
     simple = min((*ranked[:1], *_fitted(few)), key=few.left)
+    promising = ranked if few.noisy < few.left(simple) < SOME * few.all else []
+    pairs = (_together(*pair) for pair in product(promising[:LEADERS], promising) if pair[0] is not pair[1])
     best = min((simple, *pairs), key=few.left)
     says, rule = best if few.left(best) < HALVED * few.left(simple) else simple
     moved = _Explained(wrong, weight, rows, np.arange(len(rows))).moved(rule)
@@ -87,6 +89,16 @@ class _Explained:
         self.rows, self.weight = [rows[number] for number in some], weight
         self.plain = [attended(one, one.seen.astype(float)) for one in self.rows]
         self.error, self.noise = wrong.error[some][:, wrong.columns], wrong.noise[some]
+
+    @property
+    def all(self) -> float:
+        """What no rule leaves, in units of noise."""
+        return float(((self.error / self.noise) ** 2).sum())
+
+    @property
+    def noisy(self) -> float:
+        """What noise leaves."""
+        return float(DOWN_TO_NOISE**2 * self.error.size)
 
     def moved(self, rule: Rule) -> np.ndarray:
         """What a rule changes, [rows, wrong columns]."""

@@ -161,13 +161,12 @@ def _exchanged(apart: int | None, low: int, high: int) -> Iterator[tuple[str, Ru
     """Keys in whose place others stand, or zeros."""
 
     def times(keys: Keys) -> np.ndarray:
-        held = keys.seen.astype(float)
-        places = {int(place): number for number, place in enumerate(keys.positions)}
-        for number in np.flatnonzero(_between(keys, low, high) & keys.seen):
-            other = len(held) - 1 if apart is None else places.get(int(keys.positions[number]) + apart)
-            if other is not None:
-                held[number] -= 1
-                held[other] += 1
+        held, last = keys.seen.astype(float), len(keys.seen) - 1
+        lost = np.flatnonzero(_between(keys, low, high) & keys.seen)
+        gained = np.full(len(lost), last) if apart is None else lost + apart  # positions follow each other
+        there = (gained >= 0) & ((gained < last) | (apart is None))
+        held[lost[there]] -= 1
+        np.add.at(held, gained[there], 1)
         return held
 
     where = "zeros" if apart is None else f"what stands {abs(apart)} positions {'before' if apart < 0 else 'behind'}"
