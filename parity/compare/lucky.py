@@ -17,7 +17,7 @@ from parity.errors import ParityError
 from parity.golden.views import DumpView, TrustedGolden
 
 ROUNDINGS = 5
-"""bfloat16 runs behind a floor in doubt: the luck of five is a third of one's at the same odds."""
+"""bfloat16 runs behind a floor in doubt: one lucky run of five lowers their mean square by a fifth at the most."""
 
 ALONE = {"worst_row", "largest"}
 """What one row decides."""

@@ -1,8 +1,10 @@
 """Which part of a stage's computation is wrong, read from the golden's and the device's rows alone.
 
 No list of defects: wrong.py holds the wrong rows, and each reading is a model of their error with few numbers of its
-own: what the elements hold (elements.py), how heads are turned (rotations.py), what a product adds up (products.py,
-columns.py), what other stages hold (other_stages.py). A reading is named where it leaves nothing but noise.
+own: what the elements hold (elements.py), by what rule ids are chosen (chosen.py), how heads are turned (rotations.py),
+what other stages hold (other_stages.py), what a product adds up (products.py): its columns (columns.py), weights
+(weights.py) and roundings (roundings.py), and the keys that attention saw (keys.py). A reading is named where it leaves
+nothing but noise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Choices by another rule: what is never taken, the rank that is, ids that are off by range, and groups of experts.
 
-A rule is said where it makes every choice of the device, right ones too, from the golden's scores.
+A rule is said where it makes the device's choices from the golden's scores: every wrong one, and for most rules nearly
+all of them, right ones too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from parity.compare.rows import StageRows, stage_rows
 from parity.compare.scores import scores_of
-from parity.compare.vocabulary import draft_vocabulary
+from parity.compare.vocabulary import DraftVocabulary, draft_vocabulary
 from parity.diagnose.components.wrong import Component
 from parity.errors import Inconclusive
 from parity.golden.views import DumpView, TrustedGolden
@@ -59,17 +60,15 @@ def in_choices(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Compone
         return None
     if rows.golden.ndim > 1:
         return _first(rules_of_sets(scores.golden, rows.golden, rows.device))
-    tokens = np.arange(scores.golden.shape[1])
+    vocabulary = DraftVocabulary(np.arange(scores.golden.shape[1]), "every column is its id")
     if rows.named.name == DRAFT_TOKENS:
         try:
             vocabulary = draft_vocabulary(golden, scores, rows)
         except Inconclusive:
             return None
-        tokens = vocabulary.tokens
-    by_token = {token: column for column, token in reversed(list(enumerate(tokens.tolist())))}
     ids = rows.golden.astype(np.int64), rows.device.astype(np.int64)
-    mine, theirs = (np.array([by_token.get(one, -1) for one in side.tolist()], np.int64) for side in ids)
-    return _first(rules_of_one(Chosen(scores.golden, mine, theirs, ids, tokens)))
+    mine, theirs = map(vocabulary.columns, ids)
+    return _first(rules_of_one(Chosen(scores.golden, mine, theirs, ids, vocabulary.tokens)))
 
 
 def _first(rules: Iterator[str]) -> Component | None:

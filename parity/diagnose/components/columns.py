@@ -64,7 +64,7 @@ def entered(wrong: WrongRows, weight: np.ndarray, parts: Parts) -> Component | N
 def _spanned(error: np.ndarray) -> tuple[np.ndarray, int]:
     """Directions of the rows of an error in units of noise, the largest first, and how many are more than noise.
 
-    None where they are so many that nearly any column would lie in what they span.
+    No direction counts where they are so many that nearly any column would lie in what they span.
     """
     left, size, _ = np.linalg.svd(error, full_matrices=False)
     edge = 1.5 * (np.sqrt(error.shape[0]) + np.sqrt(error.shape[1]))  # the largest of noise alone, and a half

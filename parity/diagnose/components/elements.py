@@ -7,16 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.diagnose.components.wrong import Component, WrongRows
+from parity.diagnose.components.wrong import FULL, Component, WrongRows
 
 PAIRS = 1 << 24
 """Pairs of columns that are compared: 128 MB of distances. A whole vocabulary against itself is more."""
 
 FINE = {8: "as bfloat16 does", 11: "as float16 does"}
 """Significant bits that float32 may lose."""
-
-FULL = 0.02
-"""A factor this near to 0 is that number: what noise leaves."""
 
 COARSE = 6
 """Steps of 2^-6 and wider: with what bfloat16 itself keeps of numbers near 1 they are no coincidence."""

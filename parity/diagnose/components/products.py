@@ -13,10 +13,7 @@ from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
 from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.seen_keys import Keys
 from parity.diagnose.components.weights import any_weight, block_scales, in_weights
-from parity.diagnose.components.wrong import Component, WrongRows, best_of
-
-FULL = 0.02
-"""A factor this near to 0, 1 or 2 is that number: weights in bfloat16 and noise move a fitted one by less."""
+from parity.diagnose.components.wrong import FULL, Component, WrongRows, best_of
 
 FOUND = 0.9
 """The share of the wrong rows led back to a product that has to arrive."""
