@@ -19,7 +19,7 @@ FOUR_BITS = np.uint32(0xFFF80000)
 
 @fault(
     "down-inputs-regrouped",
-    "inputs of layer 5's down weights are regrouped, even ones first, as the outputs of gate and up beside them are not",
+    "inputs of layer 5's down weights are regrouped, even ones first, and the outputs of gate and up are not",
     "target.layers.5.ffn_out",
     "prefill",
     "order of inputs of every expert's down weight in layer 5",
@@ -93,7 +93,7 @@ def _(pipeline: Pipeline) -> None:
 @fault(
     "id-in-the-low-bits",
     "experts are chosen by numbers that hold the id in their low bits: four bits of mantissa are left of a logit",
-    "target.layers.0.experts",
+    "target.layers.4.experts",
     "prefill",
     "chosen experts of every layer",
     "rows of which two of the largest router logits are one in four bits of mantissa, the larger id second",
