@@ -40,7 +40,7 @@ def test_the_house_keeps_its_import_rules(copy):
         ("parity/references/gpt_oss.py", "import transformers"),
         ("parity/trace.py", "import torch"),
         ("parity/drive.py", "import parity.device"),
-        ("parity/api.py", "from parity.cli.common import write_json"),
+        ("parity/api/dumps.py", "from parity.cli.common import write_json"),
         ("parity/device/rows.py", "from parity.golden import store"),
         ("parity/reports/terminal.py", "import tests.meta.test_import_rules"),
         ("parity/history/schema.py", "import parity.reports.terminal"),
