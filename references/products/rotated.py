@@ -63,11 +63,15 @@ class Rotation:
         return positions[:, None] * self.frequencies
 
 
-def turn(x: Tensor, angles: Tensor, scale: float = 1.0) -> Tensor:
-    """Rotate x [..., n, D], whose halves are pairs, by angles [n, D / 2] and multiply it by `scale`."""
+def by_tables(x: Tensor, cos: Tensor, sin: Tensor, low: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
+    """Rotate x [..., D], whose halves are pairs, by cos and sin [..., D / 2]; `low` rounds each product."""
     first, second = x.chunk(2, dim=-1)
-    cos, sin = angles.cos() * scale, angles.sin() * scale
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return torch.cat((low(first * cos) - low(second * sin), low(second * cos) + low(first * sin)), dim=-1)
+
+
+def turn(x: Tensor, angles: Tensor, scale: float = 1.0) -> Tensor:
+    """Rotate x [..., n, D] by angles [n, D / 2] and multiply it by `scale`."""
+    return by_tables(x, angles.cos() * scale, angles.sin() * scale)
 
 
 def before_rotation(loop: Any, number: int, module: Any, beside: Sequence[tuple[str, Any]], stack: ExitStack) -> Made:
@@ -98,11 +102,8 @@ def before_rotation(loop: Any, number: int, module: Any, beside: Sequence[tuple[
 
 
 def _turned(heads: Tensor, cos: Tensor, sin: Tensor, low: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
-    """Heads [R, N, D] rotated, as rows [R, N * D]; `low` rounds each product."""
-    first, second = heads.chunk(2, dim=-1)
-    cos, sin = cos[:, None], sin[:, None]
-    sides = low(first * cos) - low(second * sin), low(second * cos) + low(first * sin)
-    return torch.cat(sides, dim=-1).flatten(1)
+    """Heads [R, N, D] rotated, as rows [R, N * D]."""
+    return by_tables(heads, cos[:, None], sin[:, None], low).flatten(1)
 
 
 def _by_pass(
@@ -126,10 +127,8 @@ def _by_pass(
 def _led_back(cos: Tensor, sin: Tensor, rows: Any, numbers: Any) -> Any:
     """Rotated heads [r, N * D] of these rows before they were turned."""
     cos, sin = cos[numbers][:, None], sin[numbers][:, None]
-    size = cos**2 + sin**2
-    first, second = torch.from_numpy(rows).unflatten(1, (-1, 2 * cos.shape[-1])).chunk(2, dim=-1)
-    back = torch.cat(((first * cos + second * sin) / size, (second * cos - first * sin) / size), dim=-1)
-    return back.flatten(1).numpy()
+    heads, size = torch.from_numpy(rows).unflatten(1, (-1, 2 * cos.shape[-1])), cos**2 + sin**2
+    return by_tables(heads, cos / size, -sin / size).flatten(1).numpy()
 
 
 def rotations() -> Iterator[tuple[str, Callable[[Rotation, Tensor, Tensor], Tensor]]]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.products.attention.operands import Pass
 from parity.references.products.product import FLOATS, NARROW, kept_in
+from parity.references.products.rotated import by_tables
 
 SIDES = {"queries": "q", "keys": "k", "values": "v", "queries and keys": "qk", "queries, keys and values": "qkv"}
 STARTS = (16, 32, 64, 128)
@@ -39,10 +40,7 @@ class Projected:
         weight, bias = self.weights[side]
         made = x @ weight.T if bias is None else x @ weight.T + bias
         heads: Tensor = made.unflatten(1, (-1, size)).transpose(0, 1)
-        if side == "v":
-            return heads
-        first, second = heads.chunk(2, dim=-1)
-        return torch.cat((first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1)
+        return heads if side == "v" else by_tables(heads, self.cos, self.sin)
 
     def put(self, one: Pass, sides: str, x: Tensor, behind: Callable[[Tensor], Tensor] = lambda made: made) -> Pass:
         """A pass with these sides made anew, of its own rows; `behind` changes what is made [heads, S, size]."""
