@@ -125,8 +125,8 @@ class Row(PolicyPart):
 
     Args:
         stages: a stage glob.
-        modes: the comparisons it speaks of; `quantised` is a chained one with a golden of quantised caches; rows of
-            `chained` speak of it as well.
+        modes: the comparisons it speaks of; `quantised` is a chained one with a golden of quantised caches, or a local
+            one of a segment between two shown stages; rows of `chained` speak of it as well.
         judge: `noise` bounds multiples of the noise floor; `relative` bounds plain figures; `exact` allows
             no difference; `experts` allows router ties; `decision` classifies tokens; `none` says that
             this policy does not judge the stage (structure, NaN and constants still fail).
@@ -186,9 +186,13 @@ class Row(PolicyPart):
 QUANTISED = "quantised"
 
 
-def mode_of(mode: str, kv_cache: str) -> str:
-    """The mode that a policy has rows for, of a comparison with a golden of such caches."""
-    return QUANTISED if kv_cache and mode == "chained" else mode
+def mode_of(mode: str, kv_cache: str, chained: bool = False) -> str:
+    """The mode that a policy has rows for, of a comparison with a golden of such caches.
+
+    Args:
+        chained: a local comparison does not force all that the stage is computed from: its segment is a small chain.
+    """
+    return QUANTISED if kv_cache and (mode == "chained" or chained) else mode
 
 
 Pattern = tuple[str, tuple[str, ...]]

@@ -56,7 +56,7 @@ def _tell(out: Console, about: str, said: str, style: str = "") -> None:
 
 def _print_first(out: Console, report: Report) -> None:
     """The first divergent stage: what is wrong, where, since when, whose it is, and the next command."""
-    stage = next((stage for stage in report.stages if report.first and stage.first == report.first), None)
+    stage = report.first_stage
     if report.first is not None:
         if stage is not None:
             _tell(out, "what", f"{stage.stage}: {_why(stage)}", STYLE[stage.verdict])
@@ -98,6 +98,8 @@ def _whose(report: Report, stage: StageResult | None) -> str:
     if stage is not None and SCORED in marks:
         scores = scores_of(stage.stage)
         own = f"that of {scores}: the choice is the best of it, and it is within its bounds but for some columns"
+    if report.in_doubt and stage is report.first_stage:
+        own = f"not told: {report.in_doubt}, which it is computed from, is inconclusive; --mode local tells"
     own = own or "the device's"
     own += (
         ", and continues behind it"
@@ -107,18 +109,20 @@ def _whose(report: Report, stage: StageResult | None) -> str:
         else ""
     )
     behind = [
-        stage for stage in report.stages if "inherited" in stage.marks and stage.verdict not in (PASS, NOT_JUDGED)
+        one
+        for one in report.stages
+        if "inherited" in one.marks and one is not stage and one.verdict not in (PASS, NOT_JUDGED)
     ]
     if not behind:
         return own
-    grown = sum("grown" in stage.marks for stage in behind)
+    grown = sum("grown" in one.marks for one in behind)
     more = f", it grows in {grown} of them, where --mode local tells what they add" if grown else ""
     return f"{own}; {len(behind)} stages behind inherit it{more}"
 
 
 def _print_more(out: Console, report: Report) -> None:
     """The other findings and stages that do not pass on their own, and what runs on experts of its own."""
-    first = next((stage for stage in report.stages if report.first and stage.first == report.first), None)
+    first = report.first_stage
     findings = [one for one in report.findings if first is not None or one.message != next(_findings_at(report), "")]
     for finding in findings[:MOST]:
         _tell(out, finding.kind, finding.message, STYLE[FAIL])

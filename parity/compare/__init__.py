@@ -30,7 +30,7 @@ from parity.compare.lucky import with_more_roundings
 from parity.compare.numbers import judge_numbers
 from parity.compare.origins import held_instead
 from parity.compare.passes import ChainPasses
-from parity.compare.places import attest, mark, shows_first_in, witnesses
+from parity.compare.places import attest, mark, segment, shows_first_in, witnesses
 from parity.compare.quantised import UNSETTLED, but_for_steps, by_noise, off_grid, unsettled
 from parity.compare.records import held
 from parity.compare.report import (
@@ -102,17 +102,15 @@ def compare(
     copies = Copies(golden, mode)
     results = []
     for name in names:
-        judged_by = policy.row(name, mode_of(mode, golden.manifest.case.kv_cache))
+        judged_by = _row(policy, golden, run, name)
         result, new = _stage(golden, run, golden.declared[name], judged_by, judged_on, copies, without)
         results.append(result)
         findings += new
     judged_on, lucky = with_more_roundings(golden, run, results, judged_on, rerun)
     for number, result in enumerate(results) if lucky else ():
         if result.verdict == FAIL:
-            judged_by = policy.row(result.stage, mode_of(mode, golden.manifest.case.kv_cache))
-            results[number], _ = _stage(
-                golden, run, golden.declared[result.stage], judged_by, judged_on, copies, without
-            )
+            judged_by, named = _row(policy, golden, run, result.stage), golden.declared[result.stage]
+            results[number], _ = _stage(golden, run, named, judged_by, judged_on, copies, without)
     results = copies.noted_on(results)
     results = attest(mark(results, golden, mode), golden)
     constants = check_constants(golden, run)
@@ -167,6 +165,13 @@ def compare(
         rests_on=resting_on(golden, run, results, without) if keeps else (),
         without=tuple(without),
     )
+
+
+def _row(policy: Policy, golden: TrustedGolden, run: DumpView, name: str) -> Row:
+    """What a stage is judged by: behind quantised caches a local one that hides some of its inputs as a chained one."""
+    case, forced = golden.manifest.case, frozenset.intersection(*(side.forced for side in run.sides))
+    hidden = bool(case.kv_cache) and len(segment(name, golden.declared, forced)) > 1
+    return policy.row(name, mode_of(run.manifest.case.mode, case.kv_cache, hidden))
 
 
 def _nothing_in_common(

@@ -245,8 +245,24 @@ class Report:
         """The first divergent place, the worst row of its stage, and which rows are bad; '' where none has a place."""
         if self.first is None:
             return ""
-        stage = next((stage for stage in self.stages if stage.first == self.first), None)
-        return str(self.first) + (f" ({stage.rows_summary})" if stage and stage.rows_summary else "")
+        stage = self.first_stage
+        rows = [stage.rows_summary] if stage and stage.rows_summary else []
+        doubt = [f"{self.in_doubt} before it is inconclusive"] if self.in_doubt else []
+        return str(self.first) + (f" ({'; '.join([*rows, *doubt])})" if rows or doubt else "")
+
+    @property
+    def first_stage(self) -> StageResult | None:
+        """The result at the first divergent place; None where a finding is there."""
+        return next((stage for stage in self.stages if stage.first == self.first), None) if self.first else None
+
+    @property
+    def in_doubt(self) -> str:
+        """The first inconclusive stage of those that the first divergent one inherits its error from; '' for none."""
+        stage = self.first_stage
+        if stage is None or "inherited" not in stage.marks:
+            return ""
+        before = self.stages[: self.stages.index(stage)]
+        return next((one.stage for one in before if one.verdict == INCONCLUSIVE), "")
 
     @property
     def families(self) -> dict[str, str]:

@@ -29,7 +29,7 @@ from parity.golden.trust import trusted
 from parity.grid import Grid
 from parity.kv_cache import KVFormats
 from parity.policy import read_policy
-from parity.producers import builder
+from parity.producers import ReferenceRerun, builder
 from parity.references.kv_cache import Quantiser, read_scales
 from parity.references.seam import load as load_references
 
@@ -175,6 +175,12 @@ def test_a_clean_device_passes(precision, mode, golden, tmp_path):
     made = builder("numpy", golden)(precision=precision)
     report = judged(golden, Dump(run_device(RunRequest(made, golden, mode, (), tmp_path / "run", free=False))))
     assert report.verdict == "pass", report.first_summary
+    assert precision == "float32" or widest_row(report) == {"local": 3.0, "chained": 5.0}[mode]
+
+
+def widest_row(report):
+    """The largest bound of a row."""
+    return max(stage.bounds["worst_row"][1] for stage in report.stages if "worst_row" in stage.bounds)
 
 
 def test_a_clean_float32_run_passes_with_the_golden_s_side_of_ties(golden, run):
@@ -198,6 +204,14 @@ def test_a_float32_device_that_hides_what_it_writes_is_inconclusive_and_never_fa
 
 def judged(golden, run):
     return compare(golden, run, read_policy(None, run.manifest.case.precision))
+
+
+def test_a_segment_that_hides_what_it_writes_is_bounded_as_a_chained_row_is(golden, tmp_path):
+    made = builder("numpy,show=layer-outputs", golden)(precision="bfloat16")
+    run = Dump(run_device(RunRequest(made, golden, "local", (), tmp_path / "run", free=False)))
+    report = compare(golden, run, read_policy(None, "bfloat16"), rerun=ReferenceRerun())
+    assert report.verdict == "pass", report.first_summary
+    assert widest_row(report) == 5.0
 
 
 @pytest.mark.parametrize(("precision", "mode"), [("bfloat16", "local"), ("float32", "chained")])

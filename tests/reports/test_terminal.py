@@ -147,3 +147,16 @@ def test_a_demo_that_passes_fits_a_screen_and_one_that_fails_says_where(tmp_path
         assert bool(listed(lines)) == (whole or bool(plants))
         assert (len(lines) <= 24) == (not plants and not whole)
         assert any(line.startswith("what") for line in lines) == bool(plants)
+
+
+def test_a_first_failure_behind_what_is_inconclusive_is_nobodys_yet(shown):
+    def in_doubt(report):
+        first, embed = report.first_stage, report.stages[0]
+        changed = {id(first): replace(first, marks=("inherited",)), id(embed): replace(embed, verdict="inconclusive")}
+        assert not report.in_doubt and "before it" not in report.first_summary
+        return replace(report, stages=tuple(changed.get(id(stage), stage) for stage in report.stages))
+
+    report, lines = shown(WRONG, change=in_doubt)
+    (whose,) = (line for line in lines if line.startswith("whose"))
+    assert f"not told: {report.stages[0].stage}, which it is computed from, is inconclusive; --mode local" in whose
+    assert f"{report.stages[0].stage} before it is inconclusive" in report.first_summary

@@ -46,6 +46,40 @@ def of_scores() -> Iterator[tuple[str, Variant]]:
     for name, dtype in NARROW.items():
         yield f"the scores in {name}", partial(_scored, change=partial(kept_in, dtype=dtype))
         yield f"the shares in {name}", partial(_shares, change=partial(kept_in, dtype=dtype))
+    for name, dtype in (FLOATS | NARROW).items():
+        yield f"the queries, scaled already, in {name}", partial(_scaled_queries, low=partial(kept_in, dtype=dtype))
+    for name, dtype in NARROW.items():
+        low = partial(kept_in, dtype=dtype)
+        for what, at in (("exponentials", 0), ("sum of the exponentials", 1), ("inverse of their sum", 2)):
+            steps = tuple(low if at == place else _as_it_is for place in range(3))
+            yield f"the {what} in {name}", partial(_softmax_of, steps=steps)
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+def _scaled_queries(one: Pass, low: Callable[[Tensor], Tensor]) -> Pass:
+    scale = one.q.shape[-1] ** -0.5
+    return replace(one, q=low(one.q * scale) / scale)
+
+
+Steps = tuple[Callable[[Tensor], Tensor], ...]
+"""What is done to the exponentials, to their sum and to its inverse."""
+
+
+def _softmax_of(one: Pass, steps: Steps) -> Pass:
+    return replace(one, shared=partial(_stepwise, steps=steps))
+
+
+def _stepwise(scores: Tensor, sinks: Tensor | None, steps: Steps) -> Tensor:
+    """Shares of scores [N, S, T] as a kernel makes them: exponentials behind the largest score, by their sum."""
+    top = scores.amax(-1, keepdim=True)
+    top = torch.where(top.isinf(), 0.0, top) if sinks is None else torch.maximum(top, sinks)
+    each, total, inverse = steps
+    shown = each((scores - top).exp())
+    summed = shown.sum(-1, keepdim=True) + (0.0 if sinks is None else each((sinks - top).exp()))
+    return (shown * inverse(1 / total(summed))).nan_to_num()
 
 
 def _shares(one: Pass, change: Callable[[Tensor], Tensor]) -> Pass:

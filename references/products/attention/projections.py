@@ -88,6 +88,8 @@ def _inputs() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
     yield "the halves of the input exchanged", lambda x: x.roll(x.shape[1] // 2, 1)
     yield "the first half of the input left out", lambda x: torch.cat((0 * _half(x, 0), _half(x, 1)), dim=1)
     yield "the second half of the input left out", lambda x: torch.cat((_half(x, 0), 0 * _half(x, 1)), dim=1)
+    yield "the first half of the input twice", lambda x: torch.cat((_half(x, 0), _half(x, 0)), dim=1)
+    yield "the second half of the input twice", lambda x: torch.cat((_half(x, 1), _half(x, 1)), dim=1)
     for name, dtype in (FLOATS | NARROW).items():
         yield f"the input in {name}", partial(kept_in, dtype=dtype)
 
