@@ -79,8 +79,9 @@ def print_gate_findings(defects: Sequence[GateCause], golden: DumpView) -> None:
 
 
 def _named(cause: Cause) -> str:
-    """A cause, with what cannot be told apart from it."""
-    return " or ".join((f"{cause.says} ({cause.hypothesis})", *cause.alike))
+    """A cause, with what cannot be told apart from it; one that leaves more than noise is near the cause."""
+    said = " or ".join((f"{cause.says} ({cause.hypothesis})", *cause.alike))
+    return said if cause.whole else f"near {said}, not down to the floor"
 
 
 def _print_cause(out: Console, number: int, cause: Cause) -> None:

@@ -46,10 +46,12 @@ device 15 and 4; 51 and 14 are granted."""
 class Basis:
     """What a run is judged against, which rows it says nothing of, and what the report says about that.
 
-    `lack` is why no number is judged at all; '' where some are.
+    `lack` is why no number is judged at all; '' where some are. `seen` is the run with the experts that it does not
+    show, as far as they are inferred: the reference runs again with these.
     """
 
     golden: TrustedGolden
+    seen: DumpView
     flips: Flips | None = None
     own: OwnExperts | None = None
     lack: str = ""
@@ -69,23 +71,23 @@ def basis(golden: TrustedGolden, run: DumpView, names: Iterable[str], rerun: Rer
     is the reference's over the same segments.
     """
     if run.settled:
-        return Basis(golden)
+        return Basis(golden, run)
     try:
         segments = _over_segments(golden, run, rerun)
     except ParityError as error:
-        return Basis(golden, lack=f"what rounding costs between two shown stages is not known ({error})")
+        return Basis(golden, run, lack=f"what rounding costs between two shown stages is not known ({error})")
     flips, seen, lack = _flips(golden, segments, run, rerun)
     if not flips.reach(golden.declared[name] for name in names):
-        return Basis(segments)
+        return Basis(segments, seen)
     counts = len(flips.places), len(flips.positions)
     if lack:
-        return Basis(segments, flips, OwnExperts(*counts, lack=lack))
+        return Basis(segments, seen, flips, OwnExperts(*counts, lack=lack))
     try:
         again = RebasedGolden(segments, _once_more(golden, seen, flips.prompts, rerun), flips.prompts)
     except ParityError as error:
-        return Basis(segments, flips, OwnExperts(*counts, lack=str(error)))
+        return Basis(segments, seen, flips, OwnExperts(*counts, lack=str(error)))
     differing, choices, explained = _counted(again, seen)
-    return Basis(again, None, OwnExperts(*counts, differing, choices, explained))
+    return Basis(again, seen, None, OwnExperts(*counts, differing, choices, explained))
 
 
 def settle(golden: TrustedGolden, run: DumpView, rerun: Rerun) -> tuple[TrustedGolden, DumpView]:

@@ -39,7 +39,7 @@ def with_more_roundings(
     if golden.manifest.case.roundings >= ROUNDINGS:
         return on, ()
     try:
-        again = rerun(golden, run, prompts, True, ROUNDINGS)
+        again = rerun(golden, on.seen, prompts, True, ROUNDINGS)
     except ParityError:
         return on, ()
     return replace(on, golden=RebasedGolden(on.golden, again, prompts)), prompts

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import chain, islice
 from math import inf
 
+from parity.diagnose.conditional import Conditional
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.residuals import FELL, Residual, residuals
 from parity.diagnose.search import AHEAD, HypothesisSearch, Trial, ids_of, trial_order
@@ -92,9 +93,13 @@ class DiagnosisStep:
         return wide is not None and wide.after[self.first.stage].error < inf and not _broken(wide.before, wide.after)
 
     def nearest(self, made: Sequence[Trial]) -> Trial | None:
-        """The trial that explains most of the first failing stage, if that is nearly all of it, and harms no row."""
+        """The trial that explains most of the first failing stage, if that is nearly all of it, and harms no row.
+
+        Under a condition it has to leave nothing: of so many conditions one that is nearly right is easily found.
+        """
         stage, rounds = self.first.stage, self.rounds
-        for trial in leading_trials(made):
+        free = [trial for trial in made if not any(isinstance(one, Conditional) for one, _ in trial.assumed)]
+        for trial in leading_trials(free):
             if trial.explained < MOST or not self._harmless(trial) or self.at_first(trial).explained < MOST:
                 continue
             if self.trials.harms_no_row(self.known, trial.assumed, rounds, stage):

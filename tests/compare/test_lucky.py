@@ -95,11 +95,12 @@ def test_only_chained_bfloat16_asks(dumps):
         asked.append(arguments)
         return golden
 
-    basis = with_more_roundings(golden, run, [doubtful], Basis(golden), rerun)[0]
-    assert len(asked) == 1 and isinstance(basis.golden, RebasedGolden)
+    seen = Off(run, "bfloat16", [], 0.0, golden)  # the run with the experts that it hides
+    basis = with_more_roundings(golden, run, [doubtful], Basis(golden, seen), rerun)[0]
+    assert len(asked) == 1 and asked[0][1] is seen and isinstance(basis.golden, RebasedGolden)
     for change in ({"mode": "local"}, {"precision": "float32"}):
         other = Off(run, "bfloat16", [], 0.0, golden)
         case = run.manifest.case.model_copy(update=change)
         other.manifest = run.manifest.model_copy(update={"case": case})
-        assert with_more_roundings(golden, other, [doubtful], Basis(golden), rerun)[1] == ()
+        assert with_more_roundings(golden, other, [doubtful], Basis(golden, other), rerun)[1] == ()
     assert len(asked) == 1

@@ -138,7 +138,7 @@ def spoilt(run: Dump, stage: str, change) -> Dump:
 
 
 def group(run: Dump, golden: Dump, stage: str = "verify.tokens"):
-    return judge_rows(Basis(golden), run, stage, read_draft_vocabulary(golden))
+    return judge_rows(Basis(golden, run), run, stage, read_draft_vocabulary(golden))
 
 
 def test_a_row_that_is_not_finite_fails_whatever_its_token(gate, shallow_golden, tmp_path):

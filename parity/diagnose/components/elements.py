@@ -68,7 +68,8 @@ def other_columns(wrong: WrongRows) -> Component | None:
         return None
     device, golden = wrong.device[:, wrong.columns] / wrong.noise, wrong.golden / wrong.noise
     apart = (device**2).sum(axis=0)[:, None] + (golden**2).sum(axis=0) - 2 * device.T @ golden
-    apart[np.arange(len(mine)), mine] = np.inf
+    own = apart[np.arange(len(mine)), mine]
+    apart[np.arange(len(mine)), mine] = np.where(own > len(device), np.inf, own)  # what is right stays where it is
     taken = apart.argmin(axis=1)
     step, count = Counter((taken - mine).tolist()).most_common(1)[0]
     what = (

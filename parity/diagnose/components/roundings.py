@@ -16,6 +16,7 @@ FORMATS = {
     "float16": np.float16,
     "bfloat16": ml_dtypes.bfloat16,
 }
+EIGHT_BITS = {name: FORMATS[name] for name in ("fp8 (e4m3)", "fp8 (e5m2)")}
 TILES = (8, 16, 32, 64, 128)
 """Inputs after which a kernel may put its sum away."""
 
@@ -41,11 +42,15 @@ def in_roundings(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Par
 
 
 def _formats(values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Rows of numbers in each format, as float64; 8-bit integers have one scale for a row."""
+    """Rows of numbers in each format, as float64; those of eight bits with a scale for each row or for all as well."""
     for name, dtype in FORMATS.items():
         yield name, _low(values, dtype)
-    step = np.abs(values).max(axis=1, keepdims=True) / 127
-    yield "int8 by row", np.round(values / np.maximum(step, 1e-300)) * step
+    for which, axis in (("by row", 1), ("with one scale", None)):
+        most = np.maximum(np.abs(values).max(axis=axis, keepdims=True), 1e-300)
+        yield f"int8 {which}", np.round(values / (most / 127)) * (most / 127)
+        for name, dtype in EIGHT_BITS.items():
+            scale = most / float(ml_dtypes.finfo(dtype).max)
+            yield f"{name} {which}", _low(values / scale, dtype) * scale
 
 
 def _low(values: np.ndarray, dtype: type) -> np.ndarray:

@@ -103,6 +103,8 @@ def _made(width: int) -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
     yield "are those of the head or group before", lambda made: made.roll(1, 0)
     yield "have their heads or groups in reverse", lambda made: made.flip(0)
     yield "have neighbouring heads or groups exchanged", _neighbours
+    yield "are laid out with heads or groups inside their columns", _inside
+    yield "are read as if heads or groups lay inside their columns", _outside
     for name, dtype in (FLOATS | NARROW).items():
         yield f"are kept in {name}", partial(kept_in, dtype=dtype)
     for first in STARTS:
@@ -121,6 +123,16 @@ def _neighbours(made: Tensor) -> Tensor:
     """Heads exchanged two by two; the last of an odd number stays."""
     order = [place ^ 1 if place ^ 1 < len(made) else place for place in range(len(made))]
     return made[order]
+
+
+def _inside(made: Tensor) -> Tensor:
+    """Rows [S, size, N] in memory that is read as [S, N, size]."""
+    return made.permute(1, 2, 0).reshape(made.shape[1], len(made), -1).transpose(0, 1)
+
+
+def _outside(made: Tensor) -> Tensor:
+    """Rows [S, N, size] in memory that is read as [S, size, N]."""
+    return made.transpose(0, 1).reshape(made.shape[1], -1, len(made)).permute(2, 0, 1)
 
 
 def _from(made: Tensor, first: int, change: Callable[[Tensor], Tensor]) -> Tensor:
