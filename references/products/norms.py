@@ -25,28 +25,28 @@ def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -
 
     ones = torch.ones_like(weight)
     changes: dict[str, Norm] = {
-        "the norm without its weight": partial(_normed, by=ones, eps=eps),
-        "the norm's weight and one": partial(_normed, by=weight + 1, eps=eps),
+        "the norm without its weight": partial(normed, by=ones, eps=eps),
+        "the norm's weight and one": partial(normed, by=weight + 1, eps=eps),
         "no norm": lambda x: x,
         "no norm but its weight": lambda x: x * weight,
-        "the norm twice": lambda x: _normed(_normed(x, weight, eps), weight, eps),
-        "a norm that takes the mean away": lambda x: _normed(x - x.mean(-1, keepdim=True), weight, eps),
+        "the norm twice": lambda x: normed(normed(x, weight, eps), weight, eps),
+        "a norm that takes the mean away": lambda x: normed(x - x.mean(-1, keepdim=True), weight, eps),
     }
     for factor in (0.01, 0.1, 10.0, 100.0):
-        changes[f"the norm's eps {factor:g} times as large"] = partial(_normed, by=weight, eps=eps * factor)
+        changes[f"the norm's eps {factor:g} times as large"] = partial(normed, by=weight, eps=eps * factor)
     changes["the norm's eps added behind the root"] = partial(_behind_root, by=weight, eps=eps)
-    changes["no eps"] = partial(_normed, by=weight, eps=0.0)
+    changes["no eps"] = partial(normed, by=weight, eps=0.0)
     changes["the sum of squares for their mean"] = partial(
-        _normed, by=weight / len(weight) ** 0.5, eps=eps / len(weight)
+        normed, by=weight / len(weight) ** 0.5, eps=eps / len(weight)
     )
     for name, other in others:
-        changes[f"the weight of {name}"] = partial(_normed, by=other, eps=eps)
+        changes[f"the weight of {name}"] = partial(normed, by=other, eps=eps)
     for name, dtype in FLOATS.items():
-        changes[f"the norm's weight in fp8 ({name})"] = partial(_normed, by=weight.to(dtype).double(), eps=eps)
+        changes[f"the norm's weight in fp8 ({name})"] = partial(normed, by=weight.to(dtype).double(), eps=eps)
     for name, dtype in NARROW.items():
         changes |= _narrow(name, partial(kept_in, dtype=dtype), weight, eps)
     for last in range(32, len(weight), 32):
-        changes[f"the mean square of the first {last} columns"] = partial(_normed, by=weight, eps=eps, last=last)
+        changes[f"the mean square of the first {last} columns"] = partial(normed, by=weight, eps=eps, last=last)
     yield from changes.items()
 
 
@@ -58,10 +58,10 @@ def _narrow(name: str, low: Norm, weight: Tensor, eps: float) -> dict[str, Norm]
     """One step of the norm after another in fewer bits."""
     ones = torch.ones_like(weight)
     return {
-        f"the norm's input in {name}": lambda x: _normed(low(x), weight, eps),
+        f"the norm's input in {name}": lambda x: normed(low(x), weight, eps),
         f"the norm's squares in {name}": lambda x: _by(x, low(x.square()).mean(-1, True), weight, eps),
         f"the norm's mean square in {name}": lambda x: _by(x, low(x.square().mean(-1, True)), weight, eps),
-        f"the normed rows in {name} before the weight": lambda x: low(_normed(x, ones, eps)) * weight,
+        f"the normed rows in {name} before the weight": lambda x: low(normed(x, ones, eps)) * weight,
     }
 
 
@@ -69,7 +69,8 @@ def _by(x: Tensor, square: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(square + eps) * weight
 
 
-def _normed(x: Tensor, by: Tensor, eps: float, last: int | None = None) -> Tensor:
+def normed(x: Tensor, by: Tensor, eps: float, last: int | None = None) -> Tensor:
+    """Rows [R, H] by their root mean square, of the first columns alone where so many are said, and a weight."""
     return x * torch.rsqrt(x[:, :last].square().mean(-1, keepdim=True) + eps) * by
 
 
@@ -79,7 +80,7 @@ def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, ca
 
     def made() -> list[Product]:
         x, weight, eps = torch.cat(seen[calls]).double(), module.weight.detach().double(), eps_of(module)
-        right = _normed(x, weight, eps)
+        right = normed(x, weight, eps)
         beside = [(name, one.weight.detach().double()) for name, one in others]
 
         def changed() -> Iterator[tuple[str, Any]]:
@@ -99,10 +100,10 @@ def behind_norm(
     Args:
         calls: those of the run's calls whose rows the stage has.
     """
-    seen, normed = entered(module, stack), of_norm(norm, others, stack, calls)
+    seen, of_rows = entered(module, stack), of_norm(norm, others, stack, calls)
 
     def made() -> list[Product]:
-        (before,), x = normed(), torch.cat(seen[calls])
+        (before,), x = of_rows(), torch.cat(seen[calls])
 
         def changed() -> Iterator[tuple[str, Tensor]]:
             yield "the row before", x.roll(1, 0)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.compare.units import RED
 from parity.diagnose.components.wrong import FULL, Component, WrongRows
 
 PAIRS = 1 << 24
@@ -69,7 +70,7 @@ def other_columns(wrong: WrongRows) -> Component | None:
     device, golden = wrong.device[:, wrong.columns] / wrong.noise, wrong.golden / wrong.noise
     apart = (device**2).sum(axis=0)[:, None] + (golden**2).sum(axis=0) - 2 * device.T @ golden
     own = apart[np.arange(len(mine)), mine]
-    apart[np.arange(len(mine)), mine] = np.where(own > len(device), np.inf, own)  # what is right stays where it is
+    apart[np.arange(len(mine)), mine] = np.where(own > RED**2 * len(device), np.inf, own)  # what is right stays
     taken = apart.argmin(axis=1)
     step, count = Counter((taken - mine).tolist()).most_common(1)[0]
     what = (

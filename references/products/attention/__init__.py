@@ -21,7 +21,7 @@ from parity.references.products.attention.changes import of_groups, of_operands,
 from parity.references.products.attention.keys import keys_of, sequence
 from parity.references.products.attention.masks import of_masks
 from parity.references.products.attention.operands import Pass, Variant
-from parity.references.products.attention.projections import Projected, of_projections, weights_of
+from parity.references.products.attention.projections import Projected, norms_before, of_projections, weights_of
 from parity.references.products.attention.tiles import of_tiles
 from parity.references.products.product import Made, Product, entered, linear, projections
 from parity.references.products.rotated import Rotation, turned_by
@@ -58,11 +58,17 @@ def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Ma
     held, seen = passes(loop, side, number, stack), entered(layer.self_attn.o_proj, stack)
     known = sequence(loop, side, stack)
     tables, fed = turned_by(loop, side, number, stack), entered(layer.self_attn.q_proj, stack)
+    before = [entered(norm, stack) for norm in norms_before(layer).values()]
 
     def made() -> list[Product]:
         turned = [replace(one, rotation=of) for one, of in zip(held, Rotation.of(tables), strict=True)]
         weights = weights_of(layer.self_attn)
-        makers = [Projected(x.double(), weights, *table) for x, table in zip(fed, tables, strict=True)]
+        known_streams = all(len(one) == len(fed) for one in before)
+        streams = [*zip(*before, strict=True)] if known_streams else [()] * len(fed)
+        makers = [
+            Projected(x.double(), weights, *table, tuple(one.double() for one in into))
+            for x, table, into in zip(fed, tables, streams, strict=True)
+        ]
         size, count, groups = held[0].q.shape[2], len(held[0].q), len(held[0].k)
         parts = [(f"head {head}", head * size, (head + 1) * size) for head in range(count)]
 

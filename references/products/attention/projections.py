@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from parity.references.hypotheses.mutating import layers_of
+from parity.references.products import norms
 from parity.references.products.attention.operands import Pass
 from parity.references.products.product import FLOATS, NARROW, kept_in
 from parity.references.products.rotated import by_tables
 
-SIDES = {"queries": "q", "keys": "k", "values": "v", "queries and keys": "qk", "queries, keys and values": "qkv"}
+ALL_THREE = "queries, keys and values"
+SIDES = {"queries": "q", "keys": "k", "values": "v", "queries and keys": "qk", ALL_THREE: "qkv"}
 STARTS = (16, 32, 64, 128)
 """Rows of a pass, or columns, at which a tile ends."""
 
@@ -28,12 +30,16 @@ SMALL = 1e-6
 
 @dataclass(frozen=True)
 class Projected:
-    """What makes q, k and v of a pass: rows [S, D] that enter, weights and biases, cos and sin [S, d / 2]."""
+    """What makes q, k and v of a pass: rows [S, D] that enter, weights and biases, cos and sin [S, d / 2].
+
+    `streams` are what the norms before take, [S, H] each; none where they are not told.
+    """
 
     x: Tensor
     weights: dict[str, tuple[Tensor, Tensor | None]]
     cos: Tensor
     sin: Tensor
+    streams: tuple[Tensor, ...] = ()
 
     def heads(self, side: str, x: Tensor, size: int) -> Tensor:
         """One of the three, [heads, S, size], rotated where it is to be."""
@@ -77,6 +83,9 @@ def of_projections(loop: Any, side: str, number: int) -> Iterator[tuple[str, Ane
             yield f"{says} for the {what}", partial(_entering, sides=sides, change=change)
         for says, weight in _norms(layers, number):
             yield f"{says} for the {what}", partial(_entering, sides=sides, change=partial(torch.mul, other=weight))
+        if what == ALL_THREE:
+            for says, normed in _of_streams(layers[number]):
+                yield says, partial(_normed_otherwise, change=normed)
         for says, reweigh in (*_weights(layers, number), *_orders(layers[number].self_attn.config.head_dim)):
             yield f"{says} for the {what}", partial(_reweighed, sides=sides, change=reweigh)
 
@@ -185,22 +194,55 @@ def _half(x: Tensor, which: int) -> Tensor:
     return x.chunk(2, dim=1)[which]
 
 
-def _norms(layers: dict[int, Any], number: int) -> Iterator[tuple[str, Tensor]]:
-    """Factors [D] that put another norm's weight in the place of the one before the projections.
+def norms_before(layer: Any) -> dict[str, Any]:
+    """The norms before a layer's projections by what they are called; one that fuses has two, side by side."""
+    hidden = getattr(layer, "hidden_norm", None)
+    if hidden is None:
+        return {"the norm": layer.input_layernorm}
+    return {"the embedding's norm": layer.input_layernorm, "the hidden's norm": hidden}
 
-    A layer that fuses has two, side by side, over what is embedded and what is fused.
-    """
-    layer = layers[number]
-    pair = [norm for name in ("input_layernorm", "hidden_norm") if (norm := getattr(layer, name, None)) is not None]
+
+def _norms(layers: dict[int, Any], number: int) -> Iterator[tuple[str, Tensor]]:
+    """Factors [D] that put another norm's weight in the place of the one before the projections."""
+    pair = [*norms_before(layers[number]).values()]
     own = [norm.weight.detach().double() for norm in pair]
     ones = [torch.ones_like(weight) for weight in own]
-    names = ["the norm"] if len(own) == 1 else ["the embedding's norm", "the hidden's norm"]
-    for place, name in enumerate(names):
+    for place, name in enumerate(norms_before(layers[number])):
         for whose, other in _others(layers, number, pair, place):
             factors = [*ones]
             weight = own[place]
             factors[place] = torch.where(weight.abs() > SMALL, other / weight, 1.0)
             yield f"{name} {whose}", torch.cat(factors)
+
+
+def _of_streams(layer: Any) -> Iterator[tuple[str, Callable[[Sequence[Tensor]], Tensor]]]:
+    """What the projections take [S, D] from other norms of the streams [S, H]."""
+    named = norms_before(layer)
+    held = [(norm.weight.detach().double(), norms.eps_of(norm)) for norm in named.values()]
+    for place, name in enumerate(named):
+        for says, norm in norms.variants(*held[place], ()):
+            yield f"{name}: {says}", partial(_one_normed, held=held, place=place, norm=norm)
+    if len(held) > 1:
+        yield "both norms by one mean square", partial(_normed_together, held=held)
+
+
+Held = Sequence[tuple[Tensor, float]]
+"""Weight and eps of each norm."""
+
+
+def _one_normed(streams: Sequence[Tensor], held: Held, place: int, norm: norms.Norm) -> Tensor:
+    rows = [norms.normed(x, *one) for x, one in zip(streams, held, strict=True)]
+    rows[place] = norm(streams[place])
+    return torch.cat(rows, dim=1)
+
+
+def _normed_together(streams: Sequence[Tensor], held: Held) -> Tensor:
+    both = torch.cat([*streams], dim=1)
+    return norms.normed(both, torch.cat([weight for weight, _ in held]), held[0][1])
+
+
+def _normed_otherwise(one: Pass, projected: Projected, change: Callable[[Sequence[Tensor]], Tensor]) -> Pass:
+    return projected.put(one, "qkv", change(projected.streams)) if projected.streams else one
 
 
 def _others(layers: dict[int, Any], number: int, pair: Sequence[Any], place: int) -> Iterator[tuple[str, Tensor]]:
