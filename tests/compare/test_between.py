@@ -98,8 +98,5 @@ def test_what_either_run_lacks_is_a_failure(golden, run, tmp_path):
         assert report.verdict == "fail"
         assert "numpy: target.embed is missing: the run does not declare it" in [one.message for one in report.findings]
     assert (
-        compare_dumps(
-            golden, device_difference(golden, few, str(run("numpy").folder)), ("logits",)
-        ).verdict
-        == "pass"
+        compare_dumps(golden, device_difference(golden, few, str(run("numpy").folder)), ("logits",)).verdict == "pass"
     )

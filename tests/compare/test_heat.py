@@ -46,9 +46,7 @@ def maps(small_golden, tmp_path_factory):
         out = tmp_path_factory.mktemp("heat") / "run"
         run = Dump(
             run_device(
-                RunRequest(
-                    device, golden, "local", ("target.layers.*.attn_out", "target.*.experts"), out, free=False
-                )
+                RunRequest(device, golden, "local", ("target.layers.*.attn_out", "target.*.experts"), out, free=False)
             )
         )
         return {family: (layers, edges) for family, layers, edges in heat(golden, run, columns=10_000)}
