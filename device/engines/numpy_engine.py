@@ -7,6 +7,10 @@ dtype it declares. The other engines take the same two NumPy protocols as their 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import lru_cache
+from math import copysign
 from typing import Any
 
 import ml_dtypes
@@ -20,6 +24,11 @@ _NARROW = {np.dtype(np.float64): FLOAT32, np.dtype(np.int64): np.dtype(np.int32)
 # What these return are operands, never new values: nothing to round.
 _MOVES = {np.where, np.take, np.take_along_axis, np.concatenate, np.max, np.min}
 _DIALECT = _MOVES | {np.sum, np.mean, np.any, np.argmax, np.cumsum}
+_REDUCED = {np.sum: np.add.reduce, np.max: np.maximum.reduce, np.min: np.minimum.reduce, np.any: np.logical_or.reduce}
+"""What these functions call of NumPy, given an axis: at the sizes of tiny models the way there costs more."""
+_SILENT = copy_context()
+"""Where an overflow to infinity is without a word, as on an accelerator; each call runs in a copy of it."""
+_SILENT.run(np.seterr, all="ignore")
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
@@ -54,17 +63,16 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Array:
         if method != "__call__" or kwargs:
             raise NotImplementedError(f"numpy.{ufunc.__name__} with {method} {sorted(kwargs)} is outside the dialect")
-        with np.errstate(all="ignore"):  # an accelerator overflows to infinity without a word
-            return _round(ufunc(*[_held(one) for one in inputs]), _declared(inputs))
+        return _round(_SILENT.copy().run(ufunc, *[_held(one) for one in inputs]), _declared(inputs))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Array:
         if func not in _DIALECT:
             raise NotImplementedError(f"numpy.{func.__name__} is outside the dialect")
         declared = _declared(args[0] if func is np.concatenate else args)
-        with np.errstate(all="ignore"):
-            if func in _MOVES:
-                return _as(func(*(_fit(one, declared) for one in args), **kwargs), declared)
-            return _round(func(*map(_held, args), **kwargs), declared)
+        plain = _REDUCED.get(func, func) if len(args) == 1 and "axis" in kwargs else func
+        if func in _MOVES:
+            return _as(_SILENT.copy().run(plain, *[_fit(one, declared) for one in args], **kwargs), declared)
+        return _round(_SILENT.copy().run(plain, *map(_held, args), **kwargs), declared)
 
     def __getitem__(self, index: Any) -> Array:
         return Array(self.held[_held(index)], self.dtype)
@@ -130,21 +138,45 @@ def _declared(operands: Any) -> np.dtype:
 
 def _fit(operand: Any, declared: np.dtype) -> Any:
     """A float of Python as the nearest value of `declared`."""
-    return float(np.float32(operand).astype(declared)) if isinstance(operand, float) else _held(operand)
+    return _nearest(operand, copysign(1, operand), declared) if isinstance(operand, float) else _held(operand)
+
+
+@lru_cache
+def _nearest(number: float, sign: float, declared: np.dtype) -> float:
+    """Of a number whose sign is `sign`: 0 and -0 are equal, and are two."""
+    return _SILENT.copy().run(lambda: float(np.float32(number).astype(declared)))
+
+
+def _without_dispatch(name: str, ufunc: np.ufunc, turned: bool = False) -> None:
+    """Let an operator of two arrays, or of one and a number, call its ufunc at once, not through NumPy's dispatch."""
+    otherwise: Callable[[Array, Any], Array] = getattr(Array, name)
+
+    def operator(self: Array, other: Any) -> Array:
+        if type(self) is not Array or type(other) not in (Array, float, int):
+            return otherwise(self, other)
+        pair = (other, self) if turned else (self, other)
+        return _round(_SILENT.copy().run(ufunc, *map(_held, pair)), _declared(pair))
+
+    setattr(Array, name, operator)
+
+
+for _name, _ufunc in {"add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide}.items():
+    _without_dispatch(f"__{_name}__", _ufunc)
+    _without_dispatch(f"__r{_name}__", _ufunc, turned=True)
+for _name, _ufunc in {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}.items():
+    _without_dispatch(f"__{_name}__", _ufunc)
 
 
 def _round(result: np.ndarray, declared: np.dtype) -> Array:
     """One rounding of a float result to `declared`; integers and booleans keep their own dtype."""
-    if declared is BFLOAT16 and result.dtype.kind == "f":
-        return Array(result.astype(BFLOAT16).astype(FLOAT32), BFLOAT16)
-    if declared in EIGHTS and result.dtype.kind == "f":
+    if declared is not FLOAT32 and (declared is BFLOAT16 or declared in EIGHTS) and result.dtype.kind == "f":
         return Array(result.astype(declared).astype(FLOAT32), declared)
     return _as(result, declared)
 
 
 def _as(result: np.ndarray, declared: np.dtype) -> Array:
     """A result that `declared` can represent."""
-    if result.dtype is FLOAT32 and declared in (FLOAT32, BFLOAT16, *EIGHTS):
+    if result.dtype is FLOAT32 and (declared is FLOAT32 or declared is BFLOAT16 or declared in EIGHTS):
         return Array(result, declared)
     if result.dtype.kind in "iub":
         declared = _NARROW.get(result.dtype, result.dtype)

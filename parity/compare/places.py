@@ -264,7 +264,9 @@ def attest(results: Sequence[StageResult], golden: TrustedGolden) -> list[StageR
 def in_doubt(stage: str, golden: TrustedGolden) -> bool:
     """Whether the references disagree on a stage, or on one that it is computed from and not on the stage itself."""
     disputed, agreed = _said(golden.manifest)
-    return stage in disputed or (stage not in agreed and bool(disputed & behind(golden.declared)[stage]))
+    if not disputed or stage in agreed:
+        return stage in disputed
+    return stage in disputed or bool(disputed & behind(golden.declared)[stage])
 
 
 def doubted_sides(golden: TrustedGolden) -> set[str]:

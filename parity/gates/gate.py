@@ -154,19 +154,21 @@ def run_gates(
 
 def run_gate(context: GateContext, name: str) -> GateResult:
     """One gate; a device that breaks down under it leaves the rest of it inconclusive, what was found before stays."""
-    checks: Callable[[GateContext], Iterator[Check]] = import_module(f"parity.gates.{name}").checks
     case: dict[str, Argument] = {"golden": context.golden.folder, "device": context.device_name}
     command = command_line("gate", only=name, **case, precision=context.precision)
-    made = []
+    return GateResult(name, tuple(each_check(context, name)), command)
+
+
+def each_check(context: GateContext, name: str) -> Iterator[Check]:
+    """One gate's checks as they are made, the last of them what the device broke down under."""
+    checks: Callable[[GateContext], Iterator[Check]] = import_module(f"parity.gates.{name}").checks
     try:
-        for check in checks(context):
-            made.append(check)
+        yield from checks(context)
     except UsageError:
         raise
     except NotShown as error:
-        made.append(Check(name, NOT_JUDGED, str(error), undeclared=True))
+        yield Check(name, NOT_JUDGED, str(error), undeclared=True)
     except ParityError as error:
-        made.append(Check(name, INCONCLUSIVE, str(error)))
+        yield Check(name, INCONCLUSIVE, str(error))
     except Exception as error:
-        made.append(Check(name, INCONCLUSIVE, str(as_parity_error(context.device_name, f"gate {name}", error))))
-    return GateResult(name, tuple(made), command)
+        yield Check(name, INCONCLUSIVE, str(as_parity_error(context.device_name, f"gate {name}", error)))

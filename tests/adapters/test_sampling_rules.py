@@ -14,12 +14,12 @@ from docs.ports.transformers_rule import TransformersRule
 from parity.compare.sampling.oracle import processed
 from parity.device.engines import numpy_engine
 from parity.device.sampler import Sampler
-from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.sampling import gate as sampling
 from parity.gates.sampling import rule as sampling_rule
 from parity.producers import builder
 from parity.seam import Sampling
+from tests.gates.asked import Asked
 
 NAME = "docs.ports.torch_sampling:load,rule={}"
 needs_vllm = pytest.mark.skipif("PARITY_VLLM_PYTHON" not in os.environ, reason="`make vllm` runs this")
@@ -37,7 +37,7 @@ def judged(shallow_golden, tmp_path, monkeypatch):
     def run(rule, precision="float32"):
         name = NAME.format(rule)
         context = GateContext(shallow_golden, name, builder(name, shallow_golden), precision, tmp_path)
-        return {check.name: check for check in run_gate(context, "sampling").checks}
+        return Asked(context, "sampling")
 
     return run
 

@@ -9,6 +9,7 @@ import pytest
 
 from parity.calibrate import MODES, Calibration, CalibrationRequest, Comparison, calibrate
 from parity.device import load
+from parity.device.faults import CATALOGUE
 from parity.device.variants import CLEAN
 from parity.factories import ENGINES
 from parity.gates.clean import CleanGates, GateCalibration, clean_gates
@@ -21,13 +22,13 @@ DIFFERENT = ("reversed", "split_k_4", "shuffled_split_k_3")
 
 
 @pytest.fixture(scope="module")
-def clean(small_golden) -> Calibration:
+def clean(shallow_golden) -> Calibration:
     """One round of one prompt by variants of every kind."""
     names = ["numpy", *(f"parity.device.variants:{name}" for name in DIFFERENT)]
     return calibrate(
         CalibrationRequest(
-            golden=small_golden,
-            device=lambda name: device(name, small_golden, "bfloat16"),
+            golden=shallow_golden,
+            device=lambda name: device(name, shallow_golden, "bfloat16"),
             names=names,
             policy=read_policy(None, "bfloat16"),
             runs=len(names) * len(MODES),
@@ -46,9 +47,9 @@ def test_clean_variants_round_differently(clean):
     assert len(set(chained.values())) == len(DIFFERENT) + 1, chained
 
 
-def test_every_bounded_statistic_has_its_margin(clean):
+def test_every_bounded_statistic_has_its_margin(clean, shallow_golden):
     family = clean.families["drafter.layers.{l}.ffn_out", "chained"]
-    assert family.judged == (1 + len(DIFFERENT)) * 4
+    assert family.judged == (1 + len(DIFFERENT)) * shallow_golden.manifest.model.num_drafter_layers
     assert all(one.largest <= one.warn for one in family.margins.values())
     assert family.margins["l2"].largest > 0 and "ffn_out" in family.margins["l2"].stage
 
@@ -116,7 +117,7 @@ def test_an_unknown_variant_is_wrong_usage(parity, small_golden):
 
 
 def test_clean_devices_pass_gates_and_a_fault_is_an_alarm(shallow_golden):
-    faulty, alone = "parity.device.faults:life_hit_drafter_unwritten", "tests.calibrate.test_calibrate:without_lanes"
+    faulty, alone = (f"tests.calibrate.test_calibrate:{name}" for name in ("faulty_without_lanes", "without_lanes"))
     found = clean_gates(
         CleanGates(
             golden=shallow_golden,
@@ -127,7 +128,7 @@ def test_clean_devices_pass_gates_and_a_fault_is_an_alarm(shallow_golden):
         )
     )
     assert [run.device for run in found.alarms] == [faulty] and "prefix hit" in found.alarms[0].said
-    assert [(run.device, run.gate) for run in found.runs if not run.judged] == [(alone, "batch")]
+    assert [(run.device, run.gate) for run in found.runs if not run.judged] == [(faulty, "batch"), (alone, "batch")]
     assert found.exit_code() == 1 and GateCalibration("golden").exit_code() == 3
 
 
@@ -143,6 +144,10 @@ def test_what_a_clean_device_emits_freely_is_no_alarm(shallow_golden):
         )
     )
     assert not [run for run in found.alarms if run.verdict == "fail"]
+
+
+def faulty_without_lanes(target, drafter, k, precision):
+    return CATALOGUE["life-hit-drafter-unwritten"].factory(target, drafter, k, precision)
 
 
 def without_lanes(target, drafter, k, precision):

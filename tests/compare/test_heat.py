@@ -6,6 +6,7 @@ import pytest
 from parity.compare.breakdown import heat
 from parity.drive import RunRequest, run_device
 from parity.golden.store import Dump
+from parity.golden.views import PromptSlice
 from parity.producers import builder
 
 LAYER, POSITION = 3, 17
@@ -38,13 +39,17 @@ class Bent:
 
 @pytest.fixture(scope="module")
 def maps(small_golden, tmp_path_factory):
+    golden = PromptSlice(small_golden, 0, 1)
+
     def of(wrap, precision="bfloat16"):
-        device = wrap(builder("numpy", small_golden)(precision=precision))
+        device = wrap(builder("numpy", golden)(precision=precision))
         out = tmp_path_factory.mktemp("heat") / "run"
         run = Dump(
-            run_device(RunRequest(device, small_golden, "local", ("target.layers.*.attn_out", "target.*.experts"), out))
+            run_device(
+                RunRequest(device, golden, "local", ("target.layers.*.attn_out", "target.*.experts"), out, free=False)
+            )
         )
-        return {family: (layers, edges) for family, layers, edges in heat(small_golden, run, columns=10_000)}
+        return {family: (layers, edges) for family, layers, edges in heat(golden, run, columns=10_000)}
 
     return of
 

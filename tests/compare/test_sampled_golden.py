@@ -37,8 +37,8 @@ def report(golden, tmp_path_factory):
     def judged(device="numpy", mode="chained", precision="bfloat16"):
         key = device, mode, precision
         if key not in made:
-            out = tmp_path_factory.mktemp("run") / "run"
-            made[key] = compare_dumps(golden, run_device(golden, device, mode, precision, out=out))
+            out, free = tmp_path_factory.mktemp("run") / "run", device == "numpy"
+            made[key] = compare_dumps(golden, run_device(golden, device, mode, precision, out=out, free=free))
         return made[key]
 
     return judged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy as shallow_copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,7 +32,7 @@ def small_run(shallow_golden, tmp_path_factory) -> Dump:
 
 def edited(dump: Dump, change) -> Dump:
     """The same dump with another manifest; the shards stay."""
-    copy = Dump(dump.folder)
+    copy = shallow_copy(dump)
     copy.manifest = change(copy.manifest)
     copy.index()
     return copy

@@ -7,6 +7,7 @@ import pytest
 
 from parity.api import compare_dumps, run_device
 from parity.golden.store import Dump
+from parity.golden.views import PromptSlice
 
 STAGE = "target.layers.2.ffn_out"
 
@@ -31,8 +32,14 @@ def spoil_row(value):
     value[0] = np.roll(value[0], 1)
 
 
+@pytest.fixture(scope="module")
+def golden(small_golden):
+    """One prompt and two rounds of it."""
+    return PromptSlice(small_golden, 0, 2)
+
+
 @pytest.fixture
-def run_with(small_golden, tmp_path, monkeypatch):
+def run_with(golden, tmp_path, monkeypatch):
     """A run whose recorded tensors of STAGE were changed after capture."""
     from parity import drive
 
@@ -46,14 +53,14 @@ def run_with(small_golden, tmp_path, monkeypatch):
     def make(spoil) -> Dump:
         SpoilingTrace.spoil = staticmethod(spoil)
         monkeypatch.setattr(drive, "ForcingTrace", SpoilingTrace)
-        return run_device(small_golden, "numpy", "local", out=tmp_path / "run")
+        return run_device(golden, "numpy", "local", out=tmp_path / "run", free=False)
 
     return make
 
 
 @pytest.mark.parametrize("spoil", [spoil_nan, spoil_constant, spoil_zero, spoil_scale, spoil_row])
-def test_a_spoilt_stage_fails_by_name_and_no_other_does(spoil, small_golden, run_with):
-    report = compare_dumps(small_golden, run_with(spoil))
+def test_a_spoilt_stage_fails_by_name_and_no_other_does(spoil, golden, run_with):
+    report = compare_dumps(golden, run_with(spoil))
     assert report.exit_code == 1
     assert report.first.stage == STAGE
     assert {s.stage for s in report.stages if s.verdict == "fail"} | {f.stage for f in report.findings} == {STAGE}

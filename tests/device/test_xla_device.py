@@ -16,15 +16,15 @@ from tests.sample import WHOLE, cover
 
 
 @pytest.mark.parametrize(("mode", "precision"), cover(product(["local", "chained"], ["bfloat16", "float32"])))
-def test_every_stage_is_within_its_bounds(mode, precision, small_golden, tmp_path):
+def test_every_stage_is_within_its_bounds(mode, precision, shallow_golden, tmp_path):
     runs = [
-        run_device(small_golden, name, mode, precision, out=tmp_path / name, free=name == "xla")
+        run_device(shallow_golden, name, mode, precision, out=tmp_path / name, free=name == "xla")
         for name in ("xla", "numpy")
     ]
-    report = compare_dumps(small_golden, runs[0])
+    report = compare_dumps(shallow_golden, runs[0])
     assert report.verdict == "pass", report.first
     assert report.stages and not [stage.stage for stage in report.stages if stage.verdict != "pass"]
-    against = compare_dumps(small_golden, DeviceDifference(small_golden, *runs))
+    against = compare_dumps(shallow_golden, DeviceDifference(shallow_golden, *runs))
     assert against.verdict == "pass", against.first
     notes, versions = runs[0].manifest.producer.notes, runs[0].manifest.producer.versions
     assert notes["platform"] and int(notes["programs"]) > 0 and {"jax", "jaxlib"} < versions.keys()

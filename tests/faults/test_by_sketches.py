@@ -12,7 +12,7 @@ from parity.golden.store import Dump
 from parity.golden.views import GoldenSlice
 from parity.guard import unguarded
 from parity.producers import builder
-from tests.sample import sample
+from tests.sample import WHOLE, sample
 
 BY_BITS = {"norm-cast-first"}
 """Seen by the share of unlike bits alone, which no sketch tells: inconclusive."""
@@ -26,7 +26,7 @@ FAULTS = [
 
 @pytest.fixture(scope="module")
 def one_prompt(family_golden):
-    return GoldenSlice(family_golden("p-eagle"), 0, 99)
+    return GoldenSlice(family_golden("p-eagle"), 0, 99 if WHOLE else 3)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import count
 
 import numpy as np
@@ -13,6 +14,7 @@ from parity.device.faults.conditions import Condition, Pass
 from parity.drive import RunRequest, run_device
 from parity.errors import UsageError
 from parity.golden.store import Dump
+from parity.golden.views import PromptSlice
 from tests.sample import by_night
 
 VERIFY = Pass("verify", round=3, prompt=2, cached=130, accepted=0)
@@ -70,23 +72,23 @@ def test_a_prefill_in_parts_is_refused(shallow_golden):
         only(**pair, fault="drafter-eps", where="layer = 0", prefill_rows=16)
 
 
-@pytest.fixture
-def shown(shallow_golden, tmp_path):
-    """What a device with a fault shows, by place; the clean one where there is no name."""
+@pytest.fixture(scope="module")
+def shown(shallow_golden, tmp_path_factory):
+    """What a device with a fault shows of one prompt, by place, made once; the clean one where there is no name."""
     model, case = shallow_golden.manifest.model, shallow_golden.manifest.case
+    golden, folder = PromptSlice(shallow_golden, 0, 3), tmp_path_factory.mktemp("shown")
     pair = dict(target=model.target.path, drafter=model.drafter.path, k=case.k)
 
     numbers = count()
 
+    @cache
     def run(name: str = "") -> dict:
         fault, _, where = name.partition(" where ")
         if where:
             made = only(**pair, fault=fault, where=where)
         else:
             made = CATALOGUE[fault].factory(**pair) if fault else device.load(**pair)
-        dump = Dump(
-            run_device(RunRequest(made, shallow_golden, "local", (), tmp_path / str(next(numbers)), free=False))
-        )
+        dump = Dump(run_device(RunRequest(made, golden, "local", (), folder / str(next(numbers)), free=False)))
         return {place: dump.stored(*place) for place in dump.rows}
 
     return run

@@ -27,8 +27,8 @@ SHOWN = sample(
     name=lambda fault: fault.id,
     kind=lambda fault: fault.family,
 )
-DEAR = ("verify", "boundary", "sampling")
-"""Gates that take half a minute or nearly; tests/gates plants faults of their own for them, without all of the rest."""
+DEAR = ("verify", "boundary", "sampling", "rollback", "lifecycle")
+"""Gates that take seconds and more; tests/gates plants faults of their own for them, without all of the rest."""
 GATED = cover(
     (fault for fault in PARALLEL if fault.gate not in ("", "stages", *(() if WHOLE else DEAR))),
     lambda fault: (fault.gate,),

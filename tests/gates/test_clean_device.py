@@ -18,7 +18,7 @@ def golden(tiny, remake_small_golden, tmp_path_factory):
     lines = sample((tiny / "prompts/chat.jsonl").read_text().splitlines())
     lines = lines if WHOLE else [cut(lines[0])]
     (folder / "prompts.jsonl").write_text("\n".join(lines))
-    return remake_small_golden(folder / "golden", prompts=folder / "prompts.jsonl", max_new_tokens=48)
+    return remake_small_golden(folder / "golden", prompts=folder / "prompts.jsonl", max_new_tokens=48 if WHOLE else 24)
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])

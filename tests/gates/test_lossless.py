@@ -15,6 +15,7 @@ from parity.gates.context import NoiseFloors
 from parity.gates.lossless import ROUTER, TWO_ULP, Divergence, classify_divergence
 from parity.gates.lossless_golden_text import golden_text
 from tests.gates import planted
+from tests.gates.asked import Asked
 from tests.sample import WHOLE, cut
 
 
@@ -69,10 +70,10 @@ def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_te
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(cut, lines)))
     golden = remake_small_golden(tmp_path / "golden", prompts=tmp_path / "prompts.jsonl")
     context = planted.context_of(golden, tmp_path, planted.verify_rotated_one_too_far)
-    found = run_gate(context, "lossless")
-    assert found.verdict == "fail"
-    assert {check.name: check.verdict for check in found.checks}[FLOAT32] == "pass"
-    assert found.first.name == TEXT["float32"] and found.first.place.stage == "verify.logits", found
+    found = Asked(context, "lossless")
+    assert found[FLOAT32].verdict == "pass"
+    failed = next(check for check in found.values() if check.verdict == "fail")
+    assert failed.name == TEXT["float32"] and failed.place.stage == "verify.logits", failed
 
 
 def _given(device, of: str, change):

@@ -9,10 +9,10 @@ import pytest
 
 from parity.device.faults import CATALOGUE
 from parity.errors import NotOffered
-from parity.gates import run_gate
 from parity.gates.sampling import gate as sampling
 from parity.gates.sampling.drawn import Often
 from tests.gates import planted
+from tests.gates.asked import Asked
 from tests.sample import first
 
 pytestmark = pytest.mark.usefixtures("few_samples")
@@ -43,8 +43,7 @@ def judged(shallow_golden, tmp_path):
             plant(pipeline)
             _own(pipeline, refused)
 
-        found = run_gate(planted.context_of(shallow_golden, tmp_path, both), "sampling")
-        return {check.name: check for check in found.checks}
+        return Asked(planted.context_of(shallow_golden, tmp_path, both), "sampling")
 
     return run
 
