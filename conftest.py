@@ -48,6 +48,7 @@ def freeze() -> None:
     gc.freeze()
     walked["modules"] = len(sys.modules)
 
+
 TINY = Path(__file__).parent / "fixtures" / "tiny"
 
 
