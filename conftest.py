@@ -24,7 +24,7 @@ gc.set_threshold(20_000, 20, 50)
 """Torch and transformers leave half a million objects: to walk them as often as by default is a sixth of all time."""
 
 LIBRARY = 200
-"""So many new modules are a library: what it leaves is walked no more, by no collection of a test or of a bench either."""
+"""So many new modules are a library: what it leaves is walked no more, not by a collection of a bench either."""
 
 walked = {"modules": 0}
 
