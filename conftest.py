@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,32 @@ os.environ.pop("COLUMNS", None)  # xdist tells its workers a width; what is test
 
 gc.set_threshold(20_000, 20, 50)
 """Torch and transformers leave half a million objects: to walk them as often as by default is a sixth of all time."""
+
+LIBRARY = 200
+"""So many new modules are a library: what it leaves is walked no more, not by a collection of a bench either."""
+
+walked = {"modules": 0}
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves, and what they imported, live as long as the worker."""
+    freeze()
+
+
+def pytest_runtest_teardown() -> None:
+    """A library that a test loaded lives as long, too."""
+    if len(sys.modules) > walked["modules"] + LIBRARY:
+        gc.collect()  # what is garbage by now would be kept
+        freeze()
+
+
+def freeze() -> None:
+    """Nothing that is alive now is walked again."""
+    if "trio" in sys.modules:
+        import hypothesis  # noqa: F401  it asks the collector who holds trio's generator
+    gc.freeze()
+    walked["modules"] = len(sys.modules)
+
 
 TINY = Path(__file__).parent / "fixtures" / "tiny"
 

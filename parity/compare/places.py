@@ -213,17 +213,12 @@ def behind(names: Mapping[str, Named]) -> dict[str, set[str]]:
         named.name: [name for name in inputs(named, names) if names[name].stage.side not in ("kv", "accept")]
         for named in names.values()
     }
-    return {name: _reached(name, direct) for name in direct}
-
-
-def _reached(start: str, direct: Mapping[str, Sequence[str]]) -> set[str]:
-    """What a walk from one stage along these edges meets; the start alone only if a walk comes back to it."""
-    met: set[str] = set()
-    left = [start]
-    while left:
-        new = [name for name in direct[left.pop()] if name not in met]
-        met.update(new)
-        left += new
+    met: dict[str, set[str]] = {name: set(near) for name, near in direct.items()}
+    held, before = sum(map(len, met.values())), -1
+    while held > before:  # twice where stages stand in the order of their dataflow
+        for name, near in direct.items():
+            met[name].update(*(met[one] for one in near))
+        held, before = sum(map(len, met.values())), held
     return met
 
 

@@ -82,29 +82,32 @@ def topk_overlap(golden: Array, device: Array, ks: Sequence[int] = (1, 5, 50)) -
     golden, device = np.asanyarray(golden), np.asanyarray(device)
     if golden.shape != device.shape or not golden.ndim or not golden.shape[-1] or min(ks) < 1:
         raise ValueError(f"no top-k of golden {golden.shape}, device {device.shape} at k = {tuple(ks)}")
-    leading = golden.shape[:-1]
-    shares = {k: np.empty(leading) for k in ks}
-    for index in np.ndindex(leading):
-        for k, share in zip(ks, _overlaps(golden[index], device[index], ks), strict=True):
-            shares[k][index] = share
-    return shares
-
-
-def _overlaps(golden: Array, device: Array, ks: Sequence[int]) -> list[float]:
-    places = [min(k, golden.size) for k in ks]
-    chosen = zip(places, _top(golden, places), _top(device, places), strict=True)
-    return [np.intersect1d(g, d, assume_unique=True).size / k for k, g, d in chosen]
+    rows = [side.reshape(-1, side.shape[-1]) for side in (golden, device)]
+    places = [min(k, golden.shape[-1]) for k in ks]
+    step = max(CHUNK // golden.shape[-1], 1)
+    shares = np.empty((len(ks), len(rows[0])))
+    for start in range(0, len(rows[0]), step):
+        part = slice(start, start + step)
+        chosen = (_top(side[part], places) for side in rows)
+        shares[:, part] = [np.count_nonzero(g & d, axis=1) / k for k, g, d in zip(places, *chosen, strict=True)]
+    return {k: share.reshape(golden.shape[:-1]) for k, share in zip(ks, shares, strict=True)}
 
 
 def _top(logits: Array, places: Sequence[int]) -> list[Array]:
-    """For every k the indices of the k largest, ties to the lowest index."""
+    """For every k which of each row [R, V] are its k largest, ties to the lowest index."""
     values = logits.astype(np.float64 if logits.dtype.itemsize > 4 else np.float32)
-    values = np.where(np.isnan(values), -np.inf, values)
-    order = np.partition(values, [values.size - k for k in places])
-    return [_at_least(values, order[values.size - k], k) for k in places]
+    values[np.isnan(values)] = -np.inf
+    last = [values.shape[1] - k for k in places]
+    order = np.partition(values, last, axis=1)
+    return [_at_least(values, order[:, place, None], k) for place, k in zip(last, places, strict=True)]
 
 
-def _at_least(values: Array, bound: float, k: int) -> Array:
-    above = np.flatnonzero(values > bound)
-    tied = np.flatnonzero(values == bound)[: k - above.size]
-    return np.concatenate((above, tied))
+def _at_least(values: Array, bound: Array, k: int) -> Array:
+    """Of each row [R, V] the k first of what reaches its bound [R, 1]; what is above it goes before what ties."""
+    chosen = np.asarray(values >= bound)
+    many = np.flatnonzero(np.count_nonzero(chosen, axis=1) > k)
+    if many.size:
+        above, tied = values[many] > bound[many], values[many] == bound[many]
+        left = k - np.count_nonzero(above, axis=1, keepdims=True)
+        chosen[many] = above | (tied & (tied.cumsum(axis=1) <= left))
+    return chosen

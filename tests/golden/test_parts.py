@@ -11,14 +11,16 @@ from parity.errors import UsageError
 from parity.golden import shards
 from parity.producers import dump_golden
 from tests.sample import cut
+from tests.shallow import cut_pair
 
 SEVENTH = 7
 
 
 @pytest.fixture(scope="module")
 def dumped(tiny, tmp_path_factory):
-    """Dump three short prompts; `dies_at` is the prompt before which the process ends."""
+    """Dump three short prompts of two layers; `dies_at` is the prompt before which the process ends."""
     prompts = tmp_path_factory.mktemp("prompts") / "three.jsonl"
+    pair = cut_pair(tiny, prompts.parent)
     lines = (tiny / "prompts/chat.jsonl").read_text().splitlines()[:3]
     prompts.write_text("\n".join(cut(line, words=8) for line in lines))
 
@@ -30,7 +32,7 @@ def dumped(tiny, tmp_path_factory):
             if number == dies_at:
                 raise KeyboardInterrupt
 
-        asked = dict(prompts=prompts, max_new_tokens=4, k=2, out=out, progress=progress) | options
+        asked = dict(prompts=prompts, max_new_tokens=4, k=2, out=out, progress=progress) | pair | options
         try:
             dump_golden(**asked)
         except KeyboardInterrupt:

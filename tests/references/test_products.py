@@ -18,6 +18,7 @@ from parity.references.products.attention.operands import Pass
 from parity.references.products.attention.projections import _entering
 from parity.references.products.attention.tiles import _apart, _running
 from parity.references.products.rotated import Rotation, _moved, rotations, turn
+from tests.sample import first
 
 STAGES = (
     "target.layers.1.attn_out",
@@ -74,8 +75,10 @@ def test_what_is_chosen_or_normed_is_made_again_too(stage, prompt):
 
 
 @pytest.mark.parametrize("stage", LAYERS)
-def test_a_layer_computed_again_without_a_change_is_what_the_golden_has(stage, prompt):
+def test_a_layer_computed_again_without_a_change_is_what_the_golden_has(stage, prompt, monkeypatch):
     golden, runs = prompt
+    projections = attention.of_projections
+    monkeypatch.setattr(attention, "of_projections", lambda *of: first(projections(*of), 40))
     fed, made, behind = runs.products(golden, stage)
     rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="local").golden
     numbers = np.arange(len(rows))
@@ -119,6 +122,7 @@ SAME = {
 def test_attention_of_a_pass_without_change_is_what_enters_the_output_projection(prompt, monkeypatch):
     golden, runs = prompt
     monkeypatch.setattr(attention, "variants", lambda groups, sinks: SAME.items())
+    monkeypatch.setattr(attention, "of_projections", lambda loop, side, number: ())
     for stage in ("target.layers.0.attn_out", "drafter.layers.0.attn_out"):
         (made,) = runs.products(golden, stage)
         others = dict(made.others())
@@ -129,6 +133,7 @@ def test_projections_made_anew_without_a_change_are_what_they_were(prompt, monke
     golden, runs = prompt
     same = partial(_entering, sides="qkv", change=lambda x: x)
     monkeypatch.setattr(attention, "of_projections", lambda loop, side, number: [("nothing", same)])
+    monkeypatch.setattr(attention, "variants", lambda groups, sinks: ())
     for stage in ("target.layers.1.attn_out", "drafter.layers.0.attn_out", "drafter.layers.1.attn_out"):
         (made,) = runs.products(golden, stage)
         assert np.allclose(dict(made.others())["nothing"], made.x, atol=1e-4), stage
