@@ -10,8 +10,10 @@ import pytest
 
 from parity.compare import compare
 from parity.compare.report import NOT_JUDGED
+from parity.compare.rows import HALF_ULP
+from parity.compare.statistics import LEAST
 from parity.errors import UsageError
-from parity.policy import read_policy, shipped
+from parity.policy import Limit, read_policy, shipped
 from tests.meta.dumps import clean, write
 from tests.meta.plants import FFN, LOGITS, OUT, Q, values, with_nan
 from tests.meta.worlds import SHORT
@@ -111,6 +113,22 @@ def test_an_unknown_name_lists_the_known_ones(parity):
 )
 def test_a_row_that_makes_no_sense_is_refused(row, words, refused):
     refused(row, words)
+
+
+@pytest.mark.parametrize(
+    ("limit", "figure"),
+    [
+        (Limit.NOISE, 0.225 / HALF_ULP),
+        (Limit.ERRORS, 0.1 / LEAST),
+        (Limit.ABSOLUTE, float(np.finfo(np.float16).max)),
+        (Limit.ULP, 1 / float(np.finfo(np.float32).eps)),
+    ],
+)
+def test_a_limit_is_where_its_reason_says(limit, figure):
+    assert limit.figure == pytest.approx(figure, rel=0.15 if limit in (Limit.NOISE, Limit.ERRORS) else 0)
+    limit.refuse(np.nextafter(limit.figure, 0), "l2")
+    with pytest.raises(ValueError, match="l2 = .* bounds nothing"):
+        limit.refuse(limit.figure, "l2")
 
 
 @pytest.mark.parametrize("name", ["turbomind", "nxdi", "aws-r-ratio", "pcc"])

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from parity.compare.rows import HALF_ULP
-from parity.compare.statistics import SIGMAS, beyond, fit
+from parity.compare.sketch_line import line_fit
+from parity.compare.statistics import SIGMAS, beyond, clustered, fit
+from parity.metrics import sums as at
 
 RNG = np.random.default_rng(5)
 
@@ -24,6 +26,29 @@ def noisy(golden: np.ndarray, relative: float = 0.004) -> np.ndarray:
 
 def seen(golden: np.ndarray, device: np.ndarray, floor: np.ndarray | None = None) -> tuple[float, float]:
     return beyond(fit(golden, device), fit(golden, noisy(golden) if floor is None else floor))
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_sums_of_rows_have_the_line_of_their_elements(columns):
+    """A row of zeros and one that is not finite among them: neither has a part in it."""
+    golden = tensor(30, 8).astype(np.float64)
+    golden[7], size = 0, np.sqrt((golden**2).mean(axis=1, keepdims=True))
+    device = 1.003 * noisy(golden) + 0.002 * size
+    device[4], device[7] = np.nan, 0.1
+    error, table = device - golden, np.zeros((30, at.WIDTH))
+    table[:, at.N], table[:, at.G], table[:, at.E] = 8, golden.sum(axis=1), error.sum(axis=1)
+    products = (error**2, golden**2, golden * error)
+    table[:, at.EE], table[:, at.GG], table[:, at.GE] = (part.sum(axis=1) for part in products)
+    line, whole = line_fit(table, 8, columns), fit(golden, device)
+    assert (line.scale, line.bias, line.noise) == pytest.approx((whole.scale, whole.bias, whole.noise), rel=1e-4)
+    size[[4, 7]] = np.inf
+    golden[4], error[4] = 0, 0
+    x, e = golden / size, error / size
+    left = e - line.scale * x - line.bias
+    slope = (left * (x - x.mean())).sum(axis=1) / (x.size * x.var())
+    shared = np.sqrt((left**2).mean() / 8) if columns else 0
+    errors = (clustered(part, line.noise) for part in (slope, left.sum(axis=1) / x.size - x.mean() * slope))
+    assert (line.scale_error, line.bias_error) == pytest.approx([np.hypot(one, shared) for one in errors], rel=1e-6)
 
 
 def test_a_clean_device_shows_neither():

@@ -41,7 +41,7 @@ class Bent:
 def maps(small_golden, tmp_path_factory):
     golden = PromptSlice(small_golden, 0, 1)
 
-    def of(wrap, precision="bfloat16"):
+    def of(wrap, precision="bfloat16", columns=10_000):
         device = wrap(builder("numpy", golden)(precision=precision))
         out = tmp_path_factory.mktemp("heat") / "run"
         run = Dump(
@@ -49,7 +49,7 @@ def maps(small_golden, tmp_path_factory):
                 RunRequest(device, golden, "local", ("target.layers.*.attn_out", "target.*.experts"), out, free=False)
             )
         )
-        return {family: (layers, edges) for family, layers, edges in heat(golden, run, columns=10_000)}
+        return {family: (layers, edges) for family, layers, edges in heat(golden, run, columns)}
 
     return of
 
@@ -70,9 +70,12 @@ def _alike(one, other):
 
 
 def test_columns_pool_their_positions_and_choices_have_no_map(small_golden, maps):
-    found = maps(lambda device: device)
+    found = maps(lambda device: device, columns=10)
     assert set(found) == {"target.layers.{l}.attn_out"}
-    assert len(found["target.layers.{l}.attn_out"][1]) > 50
+    layers, edges = found["target.layers.{l}.attn_out"]
+    longest = max(len(case.ids) + len(case.generation.emitted) for case in small_golden.manifest.case.prompts)
+    assert edges.tolist() == list(range(0, longest, -(-longest // 10)))
+    assert {len(row) for row in layers.values()} == {len(edges)}
 
 
 def test_a_value_that_is_no_number_makes_its_column_infinite(maps):

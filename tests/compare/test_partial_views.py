@@ -13,7 +13,7 @@ from parity.api import run_device
 from parity.compare import compare
 from parity.compare.between import DeviceDifference, compare_devices
 from parity.compare.exercised import unseen_passes
-from parity.compare.hidden_experts import HiddenExperts, swaps
+from parity.compare.hidden_experts import HiddenExperts, reach, swaps
 from parity.compare.places import judged_inputs, segment, shows_first_in
 from parity.compare.rebased import WithExperts
 from parity.drive import RunRequest
@@ -225,6 +225,22 @@ def test_only_close_choices_are_candidates():
     assert swaps(scores, (0, 1), 0.5) == [((0, 2), pytest.approx(0.1))]
     assert swaps(scores, (0, 2), 0.5)[0] == ((0, 1), pytest.approx(-0.1))
     assert not swaps(scores, (0, 1), 0.05)
+
+
+@pytest.mark.parametrize(
+    ("stage", "layers"),
+    [
+        ("target.embed", 0),
+        ("target.layers.1.attn_out", 1),
+        ("target.layers.1.ffn_out", 2),
+        ("target.layers.1.out", 2),
+        ("verify.logits", 3),
+        ("drafter.layers.0.attn_out", 3),
+    ],
+)
+def test_a_stage_rests_on_the_experts_of_the_layers_below_it(stage, layers):
+    model = SimpleNamespace(manifest=SimpleNamespace(model=SimpleNamespace(num_layers=3)))
+    assert reach(NAMES[stage], model) == layers
 
 
 def test_a_view_of_a_device_is_an_option_of_its_name(small_golden, tmp_path):

@@ -14,7 +14,7 @@ from parity.errors import Inconclusive
 from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.decisions import GROUPS, PlantedTies, _same
-from parity.gates.decisions_rows import DraftVocabulary, JudgedRows, _moved, judge_rows, read_draft_vocabulary
+from parity.gates.decisions_rows import DraftVocabulary, JudgedRows, _moved, _slots, judge_rows, read_draft_vocabulary
 from parity.golden.store import Dump
 from parity.isolation.device import _offers
 from parity.producers import builder
@@ -65,6 +65,11 @@ def test_what_a_tap_offers_is_a_method():
         counting = type("Counting", (), {name: {}, "__call__": lambda *_: None})()
         assert not isinstance(counting, protocol) and not _offers(counting, name)
         assert isinstance(type("Taking", (), {name: lambda *_: None, "__call__": lambda *_: None})(), protocol)
+
+
+def test_slots_count_anew_in_each_prompt_and_round():
+    prompt, round_ = np.array([[0, 0, 0, 0, 0, 1, 1, 1], [1, 1, 2, 2, 2, 2, 2, 1]])
+    assert _slots(prompt, round_).tolist() == [0, 1, 0, 1, 2, 0, 1, 0]
 
 
 def test_the_drafters_slots_are_counted_apart(gate, shallow_golden):

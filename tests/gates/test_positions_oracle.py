@@ -45,6 +45,12 @@ def test_lengths_are_kept_up_to_the_concentration(schedule):
     np.testing.assert_allclose(longer, schedule.concentration, rtol=1e-14)
 
 
+def test_unit_heads_are_of_length_1_in_every_direction():
+    drawn = rope.pairs(rope.unit_heads(np.random.default_rng(1), 100, 2, 8))
+    np.testing.assert_allclose(np.abs(drawn), 1, rtol=1e-6)
+    assert abs(drawn.mean()) < 0.1 and abs((drawn**2).mean()) < 0.1
+
+
 def test_position_0_is_the_concentration_alone(schedule):
     x = heads(schedule, 1)
     turned = rope.dimensions(rope.rotate(schedule, x, np.array([0])))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from parity import device
+from parity.decode import Decoded
 from parity.errors import NotOffered, UsageError
 from parity.gates import verify
 from parity.gates.context import NoiseFloors
+from parity.gates.verify_agreement import Agreement, DecodeCase, VerifyPass
 from tests.gates import planted
 from tests.sample import WHOLE
 
@@ -26,6 +31,29 @@ def rows_agree(shallow_golden, tmp_path):
     return lambda precision, plant=lambda device: None: verify.rows_agree(
         planted.context_of(shallow_golden, tmp_path, plant), NoiseFloors(shallow_golden), precision
     )
+
+
+@pytest.mark.parametrize(("precision", "units"), [("float32", (1, 1, 1)), ("bfloat16", (0.1, 0.05, 0.05 * 4))])
+def test_figures_are_of_the_rows_that_were_decoded_alone(precision, units):
+    """Rows of RMS 2.5, of which the pass repeats the second to the fourth: bit-equal, off by 0.5, and by 1."""
+    plain = Decoded((3, 3, 3, 3, 3), {"verify.logits": np.tile(np.float32([3, 0, 0, 4]), (4, 1))})
+    seen = plain.rows["verify.logits"].copy()
+    seen[1, 1], seen[2, 2], seen[3, 3] = 0.5, -1, 0
+    noise = SimpleNamespace(
+        rms=lambda stage, scores: np.zeros(len(scores)),
+        noisy=lambda stage: 0.05,
+        pooled=lambda stage: 0.1,
+        crest=lambda stage: 4,
+    )
+    case = DecodeCase("toy", 1, (7, 7), 5)
+    tokens = np.array([3, 3, 3, 0])
+    agreement = Agreement(precision, noise)
+    agreement.add(VerifyPass(case, 1, 3, 3, {"verify.logits": seen, "verify.tokens": tokens}, tokens), plain)
+    pooled, worst, largest = (0.05 / 3) ** 0.5 / units[0], 0.2 / units[1], 0.4 / units[2]
+    assert agreement.statistics() == pytest.approx({"l2": pooled, "worst_row": worst, "largest": largest})
+    assert agreement.figures()["rows"] == 3 and agreement.equal == 1 and agreement.tokens == {"same": 3}
+    place = agreement.worst()[1]
+    assert (place.prompt, place.round, place.position) == (1, 2, 5) and agreement.verdict() == "fail"
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

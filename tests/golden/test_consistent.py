@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
-from parity.golden.consistent import PromptRounds, _drafted
+from parity.golden.consistent import PromptRounds, _drafted, _generation, _starts
 from parity.golden.digests import UNSEALED, own_digest
 from parity.golden.manifest import FILE, Generation
 from parity.golden.store import Dump, seal
@@ -232,6 +232,43 @@ def test_a_key_that_is_there_twice_is_refused_with_any_digest(find, shallow_gold
     (folder / FILE).write_bytes(resealed.replace(UNSEALED.encode(), own_digest(resealed).encode()))
     with pytest.raises(UsageError, match="there twice"):
         Dump(folder)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "accepted", "emitted", "golden", "wrong"),
+    [
+        ((3, 1), (2, 0), 5, True, ""),
+        ((3, 1), (2, 1), 5, True, ""),
+        ((3, 3), (2, 2), 7, True, ""),
+        ((5, 1), (4, 0), 7, False, ""),
+        ((3, 1), (2, 0), 6, True, "emitted 6 tokens, its rounds 5"),
+        ((3, 0), (2, 0), 4, False, "emitted 0 tokens in round 2 with 0 of 2 drafts accepted"),
+        ((3, 2), (2, 3), 6, False, "emitted 2 tokens in round 2 with 3 of 2 drafts accepted"),
+        ((5, 1), (3, 0), 7, False, "emitted 5 tokens in round 1 with 3 of 2 drafts accepted"),
+        ((4, 1), (2, 0), 6, True, "emitted 4 tokens in round 1 with 2 of 2 drafts accepted"),
+        ((1, 4), (0, 2), 6, True, "emitted 4 tokens in round 2 with 2 of 2 drafts accepted"),
+        ((3, 1), (1, 0), 5, True, "emitted 3 tokens in round 1 with 1 of 2 drafts accepted"),
+    ],
+)
+def test_each_round_emits_its_accepted_drafts_and_one_token(lengths, accepted, emitted, golden, wrong):
+    """K = 2, but for the run that is allowed more."""
+    told = Generation(emitted=(7,) * emitted, acceptance_length=lengths, accepted_drafts=accepted, finish="eos")
+    case = SimpleNamespace(drafts=lambda round_: 4 if lengths[0] == 5 and not wrong else 2, max_new_tokens=9)
+    said = list(_generation(told, case, golden))
+    assert wrong in said if wrong else not said
+
+
+@pytest.mark.parametrize(("start", "said"), [(0, False), (5, False), (6, True)])
+def test_rows_continue_what_the_round_before_has(start, said):
+    """Rounds of two rows, the first one's behind three others."""
+    rows = [
+        SimpleNamespace(place=(0, round_, "kv.target"), variant="float32", rank=0, start=at, shape=(2, 8), key="key")
+        for round_, at in enumerate((3, start), 4)
+    ]
+    rows.append(SimpleNamespace(**vars(rows[0]) | {"place": (0, 3, "kv.target"), "start": 1}))
+    rows.append(SimpleNamespace(**vars(rows[0]) | {"place": (0, 2, "kv.target"), "start": 0}))
+    lacking = [one for one in _starts(rows) if f"continues {start} rows" in one]
+    assert bool(lacking) is said
 
 
 @pytest.mark.parametrize(

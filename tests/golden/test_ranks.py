@@ -117,6 +117,13 @@ def test_neighbours_may_hold_the_same_shard():
         assert np.array_equal(part, shard)
 
 
+def test_a_sum_falls_to_the_first_rank_and_merges_to_itself():
+    whole = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    parts = shares("x", whole, 3, "sum", ("S", "D"))
+    assert [part.sum() for part in parts] == [15, 0, 0]
+    assert np.array_equal(sum(parts), whole)
+
+
 def test_neighbours_that_should_hold_the_same_and_do_not():
     assert replicas_differ([kv_row(rank, digest) for rank, digest in enumerate("aabc")])
     assert replicas_differ([kv_row(rank, digest) for rank, digest in enumerate("abab")])

@@ -84,6 +84,7 @@ def _record(tree: Path, record: Path, tests: list[str]) -> None:
         "coverage",
         "run",
         "--rcfile=/dev/null",
+        "--branch",
         "--source=parity",
         f"--data-file={record / '.coverage'}",
     ]

@@ -43,9 +43,23 @@ def _kept(make, out: Path, **asked):
     said = {name: Path(value).read_text() if name == "prompts" else repr(value) for name, value in asked.items()}
     kept = Path(GOLDENS) / hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
     if not kept.exists():
-        return make(out, **asked) if not RECORD else _keep(make(out, **asked), kept)
+        return make(out, **asked) if not RECORD else _keep(_untraced(make, out, **asked), kept)
     shutil.copytree(kept, out)
     return Dump(out)
+
+
+def _untraced(make, out: Path, **asked):
+    """A golden is copied against a mutant: lines that only its making reaches are no test's, and tracing is slow."""
+    import coverage
+
+    running = coverage.Coverage.current()
+    if running is None:
+        return make(out, **asked)
+    running.stop()
+    try:
+        return make(out, **asked)
+    finally:
+        running.start()
 
 
 def _keep(made, kept: Path):

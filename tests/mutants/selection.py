@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from pathlib import Path
 
 STARTUP, KEPT, LEAST = 3.0, 0.5, 10
@@ -47,17 +46,21 @@ class Reach:
         return self._cheapest({test for test in found if test in self.costs}, budget)
 
     def _cheapest(self, tests: set[str], budget: float) -> tuple[list[str], float]:
-        """By cost; a fixture is paid by the first test that needs it."""
-        groups = defaultdict(list)
-        for test in tests:
-            groups[frozenset(self.needs.get(test, ()))].append(test)
-        chosen, paid, spent = [], set(), 0.0
-        for needed, group in sorted(groups.items(), key=lambda one: sum(self.fixtures.get(name, 0) for name in one[0])):
-            spent += sum(self.fixtures.get(name, 0) for name in needed - paid)
-            paid |= needed
-            for test in sorted(group, key=self.costs.__getitem__):
-                if len(chosen) >= LEAST and spent + self.costs[test] > budget:
-                    return chosen, spent
-                chosen.append(test)
-                spent += self.costs[test]
+        """By cost, fixtures included, which the first test that needs one pays."""
+        chosen: list[str] = []
+        paid: set[str] = set()
+        spent = 0.0
+        for test in sorted(tests, key=lambda one: (self.costs[one] + self._paid(self._needed(one)), one)):
+            cost = self.costs[test] + self._paid(self._needed(test) - paid)
+            if len(chosen) >= LEAST and spent + cost > budget:
+                break
+            chosen.append(test)
+            paid |= self._needed(test)
+            spent += cost
         return chosen, spent
+
+    def _needed(self, test: str) -> set[str]:
+        return set(self.needs.get(test, ()))
+
+    def _paid(self, fixtures: set[str]) -> float:
+        return sum(self.fixtures.get(name, 0.0) for name in fixtures)
