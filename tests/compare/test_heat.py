@@ -73,7 +73,8 @@ def test_columns_pool_their_positions_and_choices_have_no_map(small_golden, maps
     found = maps(lambda device: device, columns=10)
     assert set(found) == {"target.layers.{l}.attn_out"}
     layers, edges = found["target.layers.{l}.attn_out"]
-    longest = max(len(case.ids) + len(case.generation.emitted) for case in small_golden.manifest.case.prompts)
+    (case,) = PromptSlice(small_golden, 0, 1).manifest.case.prompts
+    longest = len(case.ids) + len(case.generation.emitted)
     assert edges.tolist() == list(range(0, longest, -(-longest // 10)))
     assert {len(row) for row in layers.values()} == {len(edges)}
 

@@ -9,7 +9,7 @@ from tests.mutants.selection import LEAST, Reach
 
 @pytest.fixture
 def reach() -> Reach:
-    """Twenty tests of a second each behind a free fixture, one of a second behind a golden, and three that cost nothing."""
+    """Twenty tests of a second each behind a free fixture, one behind a golden, and three that cost nothing."""
     known = Reach.__new__(Reach)
     known.costs = {f"slow {n}": 1.0 for n in range(20)} | {"golden": 1.0} | {f"quick {n}": 0.0 for n in range(3)}
     known.fixtures = {"folder": 0.0, "small_golden": 0.5}
