@@ -62,6 +62,7 @@ ELEMENTS = [
     (GOLDEN * (1 + 0.3 * BIAS), "each column has its own factor"),
     (GOLDEN * (1.5 + 0.3 * random(ROWS, 1, seed=2)), "each row has its own factor"),
     (GOLDEN + BIAS, "the same numbers in every row: a bias"),
+    (GOLDEN.reshape(ROWS, 3, -1).swapaxes(1, 2).reshape(ROWS, WIDTH), "the numbers of other columns"),
     (in_columns(GOLDEN, np.s_[32:64], GOLDEN[:, :32]), "columns 32-63 of 96: the numbers of 32 columns before"),
 ]
 
@@ -184,6 +185,7 @@ PRODUCTS = {
     "the next row (head 2)": of_the_next_row(np.s_[32:48]),
     "the weight of input columns 4-13 of 16 (head 1)": by_other_weight(),
     "the weight in fp8 (e5m2)": X @ W.astype(ml_dtypes.float8_e5m2).astype(np.float64).T,
+    "the weight in int8 with one scale": X @ (np.round(W * 127 / np.abs(W).max()) * np.abs(W).max() / 127).T,
     "head 0 takes what head 3 should, head 3 takes what head 0 should": X[:, EXCHANGED] @ W.T,
     "each input meets the weight of the column 1 before": in_order(np.roll(np.arange(16), -1)),
     "inputs meet the weight in reverse": in_order(np.arange(16)[::-1]),

@@ -24,5 +24,5 @@ def test_the_cheapest_run_first_whatever_they_need(reach):
 
 def test_some_run_whatever_they_cost_and_a_fixture_is_paid_once(reach):
     assert len(reach._cheapest(set(reach.costs), 0.0)[0]) == LEAST
-    reach.needs = dict.fromkeys(reach.costs, ["small_golden"])
+    reach.needs = {key: ["small_golden"] for key in reach.costs}
     assert reach._cheapest({"slow 0", "slow 1"}, 60.0)[1] == 2.5

@@ -13,10 +13,21 @@ from parity.compare.rows import stage_rows
 from parity.diagnose.counterfactual_runs import CounterfactualRuns
 from parity.golden.views import GoldenSlice
 from parity.producers import counterfactuals
+from parity.references.hypotheses.mutating import layers_of
 from parity.references.products import attention
+from parity.references.products.attention.changes import _as_it_is, _softmax_of
 from parity.references.products.attention.operands import Pass
-from parity.references.products.attention.projections import _entering
+from parity.references.products.attention.projections import (
+    _behind,
+    _entering,
+    _inside,
+    _normed_otherwise,
+    _one_normed,
+    _outside,
+    norms_before,
+)
 from parity.references.products.attention.tiles import _apart, _running
+from parity.references.products.norms import eps_of, normed
 from parity.references.products.rotated import Rotation, _moved, rotations, turn
 from tests.sample import first
 
@@ -115,6 +126,7 @@ SAME = {
         one, shared=partial(_running, width=10**6, values=True, total=True)
     ),
     "one tile alone": lambda one: replace(one, shared=partial(_apart, width=10**6, mean=False)),
+    "a softmax step by step": lambda one: _softmax_of(one, (_as_it_is,) * 3),
     "turned by nothing": partial(Pass.turned, change=partial(_moved, step=0), sides="qk"),
 }
 
@@ -131,12 +143,23 @@ def test_attention_of_a_pass_without_change_is_what_enters_the_output_projection
 
 def test_projections_made_anew_without_a_change_are_what_they_were(prompt, monkeypatch):
     golden, runs = prompt
-    same = partial(_entering, sides="qkv", change=lambda x: x)
-    monkeypatch.setattr(attention, "of_projections", lambda loop, side, number: [("nothing", same)])
+    same = {
+        "nothing": partial(_entering, sides="qkv", change=lambda x: x),
+        "laid out and read alike": partial(_behind, sides="qkv", change=lambda made: _outside(_inside(made))),
+    }
+
+    def normed_alike(loop, side, number):
+        layer = dict(layers_of(loop, side, "all"))[number]
+        own = [(norm.weight.detach().double(), eps_of(norm)) for norm in norms_before(layer).values()]
+        change = partial(_one_normed, held=own, place=0, norm=lambda x: normed(x, *own[0]))
+        return [*same.items(), ("normed alike", partial(_normed_otherwise, change=change))]
+
+    monkeypatch.setattr(attention, "of_projections", normed_alike)
     monkeypatch.setattr(attention, "variants", lambda groups, sinks: ())
     for stage in ("target.layers.1.attn_out", "drafter.layers.0.attn_out", "drafter.layers.1.attn_out"):
         (made,) = runs.products(golden, stage)
-        assert np.allclose(dict(made.others())["nothing"], made.x, atol=1e-4), stage
+        others = dict(made.others())
+        assert len(others) == 3 and all(np.allclose(other, made.x, atol=1e-4) for other in others.values()), stage
 
 
 def test_a_rotation_read_off_the_tables_is_the_one_that_the_rows_have():
