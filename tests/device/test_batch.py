@@ -14,7 +14,7 @@ from parity.families import FAMILIES
 from tests.sample import first, sample
 
 PROMPTS = [[int(token) for token in np.random.default_rng(count).integers(3, 900, count)] for count in (7, 40, 33, 70)]
-BUDGET = 10
+BUDGET = 7
 
 
 def together(made, k=None):

@@ -15,6 +15,8 @@ from parity.gates import stages
 from parity.gates.context import GateContext
 from parity.gates.gate import Check, GateReport, GateResult
 from parity.golden.provenance import with_constants
+from parity.golden.trust import trusted
+from parity.golden.views import GoldenSlice
 from parity.reports.gates import print_gates
 
 ROUNDING = "hides in its rounding"
@@ -23,9 +25,11 @@ ROUNDING = "hides in its rounding"
 @pytest.fixture
 def context(small_golden, tiny, tmp_path):
     """A gate context in bfloat16 on a device that `build` makes."""
-    fixed = dict(target=tiny / "target", drafter=tiny / "drafter", k=4)
+    fixed, case = dict(target=tiny / "target", drafter=tiny / "drafter", k=4), small_golden.manifest.case
+    rounds = len(case.prompts[0].generation.acceptance_length)
+    one_prompt = GoldenSlice(trusted(small_golden), 0, rounds, case.max_new_tokens)
     return lambda build=device.load: GateContext(
-        small_golden, "device under test", lambda **options: build(**fixed | options), "bfloat16", tmp_path
+        one_prompt, "device under test", lambda **options: build(**fixed | options), "bfloat16", tmp_path
     )
 
 
