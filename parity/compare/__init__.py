@@ -304,7 +304,7 @@ def _judged(
     if scores is not None and len((common := paired(rows, scores))[0].golden) == len(rows.golden):
         scores = common[1]
     against, settled = _against(golden, run, rows, replay), replay.settled if replay else as_they_are
-    judged = _explained(judge_choices(rows, scores, row, against, on.excluded(rows), settled), scores)
+    judged = _explained(judge_choices(rows, scores, row, against, on.undecided(rows, scores), settled), scores)
     judged = with_choices(judged, count, left, unknown_choices(rows, scores) if scores else 0, without)
     return replay.told(judged, rows) if replay else judged, []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from parity.compare.hidden_experts import HiddenExperts
 from parity.compare.rebased import ForcedGolden, RebasedGolden, SettledRun
 from parity.compare.report import OwnExperts
 from parity.compare.rows import FLOOR, StageRows, stage_rows
+from parity.compare.tipped import Moved, beyond, moved
 from parity.errors import Inconclusive, ParityError
 from parity.golden.views import DumpView, TrustedGolden
 
@@ -47,7 +48,8 @@ class Basis:
     """What a run is judged against, which rows it says nothing of, and what the report says about that.
 
     `lack` is why no number is judged at all; '' where some are. `seen` is the run with the experts that it does not
-    show, as far as they are inferred: the reference runs again with these.
+    show, as far as they are inferred: the reference runs again with these. `moved` is how far close choices of experts
+    that nobody knows move the target's scores.
     """
 
     golden: TrustedGolden
@@ -55,6 +57,11 @@ class Basis:
     flips: Flips | None = None
     own: OwnExperts | None = None
     lack: str = ""
+    moved: Moved = field(default_factory=dict)
+
+    def undecided(self, rows: StageRows, scores: StageRows | None) -> np.ndarray:
+        """Which of these choices [R] lack evidence: no token that whatever experts do not explain."""
+        return self.excluded(rows) & ~beyond(rows, scores, self.moved)
 
     def excluded(self, rows: StageRows) -> np.ndarray:
         """Which of these rows [R] lack evidence."""
@@ -76,12 +83,12 @@ def basis(golden: TrustedGolden, run: DumpView, names: Iterable[str], rerun: Rer
         segments = _over_segments(golden, run, rerun)
     except ParityError as error:
         return Basis(golden, run, lack=f"what rounding costs between two shown stages is not known ({error})")
-    flips, seen, lack = _flips(golden, segments, run, rerun)
+    flips, seen, lack, change = _flips(golden, segments, run, rerun)
     if not flips.reach(golden.declared[name] for name in names):
         return Basis(segments, seen)
     counts = len(flips.places), len(flips.positions)
     if lack:
-        return Basis(segments, seen, flips, OwnExperts(*counts, lack=lack))
+        return Basis(segments, seen, flips, OwnExperts(*counts, lack=lack), moved=change)
     try:
         again = RebasedGolden(segments, _once_more(golden, seen, flips.prompts, rerun), flips.prompts)
     except ParityError as error:
@@ -102,7 +109,7 @@ def settle(golden: TrustedGolden, run: DumpView, rerun: Rerun) -> tuple[TrustedG
     segments = _over_segments(golden, run, rerun)
     if not hidden_layers(segments, run) or run.manifest.case.precision == "float32":
         return segments, SettledRun(run)
-    _, seen, lack = _flips(golden, segments, run, rerun)
+    _, seen, lack, _ = _flips(golden, segments, run, rerun)
     if lack:
         raise Inconclusive(lack)
     prompts = Flips(segments, seen).prompts
@@ -128,10 +135,11 @@ def _over_segments(golden: TrustedGolden, run: DumpView, rerun: Rerun | None) ->
 
 def _flips(
     golden: TrustedGolden, truth: TrustedGolden, run: DumpView, rerun: Rerun | None
-) -> tuple[Flips, DumpView, str]:
-    """Where a run's experts differ, shown or inferred; the run with them; and why they are not known, if so."""
+) -> tuple[Flips, DumpView, str, Moved]:
+    """Where a run's experts differ, shown or inferred; the run with them; why they are not known, if so; and how far
+    those move its scores."""
     if not hidden_layers(truth, run):
-        return Flips(truth, run), run, ""
+        return Flips(truth, run), run, "", {}
 
     def again(seen: DumpView, prompts: Sequence[int]) -> DumpView:
         return _once_more(golden, seen, prompts, rerun, floor=False)
@@ -139,12 +147,13 @@ def _flips(
     hidden = HiddenExperts(truth, run, again)
     try:
         seen = hidden.infer() or run
+        if hidden.unresolved:
+            flips = Flips(truth, hidden.assuming(hidden.unresolved))
+            untold = "too little is shown to infer them: float32, or showing target.layers.*.experts, settles it"
+            return flips, run, untold, moved(hidden, flips.prompts)
     except ParityError as error:
-        return Flips(truth, hidden.assuming(hidden.tried)), run, str(error)
-    if hidden.unresolved:
-        untold = "too little is shown to infer them: float32, or showing target.layers.*.experts, settles it"
-        return Flips(truth, hidden.assuming(hidden.unresolved)), run, untold
-    return Flips(truth, seen), seen, ""
+        return Flips(truth, hidden.assuming(hidden.tried)), run, str(error), {}
+    return Flips(truth, seen), seen, "", {}
 
 
 def _once_more(

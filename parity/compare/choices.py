@@ -172,6 +172,8 @@ def result_of(
     against = none if against is None else against
     excluded = none if excluded is None else excluded
     wrong = against | (choices.verdict == BUG) & ~excluded
+    judged = ~excluded | against
+    among = judged if (judged & ~wrong).any() else ~none  # where nothing else is judged, which rows differ at all
     counts = {name: int(((choices.verdict == name) & ~excluded & ~against).sum()) for name in (SAME, TIE, NOISE)}
     return StageResult(
         **labels(rows, row),
@@ -180,7 +182,7 @@ def result_of(
         choices=counts | {BUG: int(wrong.sum())},
         largest_regret=float(choices.regret[~excluded].max(initial=0.0)),
         against_scores=int(against.sum()),
-        **(where(rows, wrong, ~excluded | against, choices.regret) if wrong.any() else {}),
+        **(where(rows, wrong, among, choices.regret) if wrong.any() else {}),
         note=_contradiction(rows, int(against.sum())),
     )
 

@@ -123,10 +123,9 @@ def unseen_text(golden: TrustedGolden, run: DumpView) -> Iterator[str]:
     if golden.manifest.case.sampling and own:
         yield "the text that a free run samples in bfloat16: `parity gate --only sampling` takes its decisions again"
     elif parted:
-        yield (
-            f"the text of {parted} of {len(own)} free runs behind its first token that is not the reference's: float32 "
-            "has no such token, and `parity gate --only lossless` compares texts"
-        )
+        judged = f"the text of {parted} of {len(own)} free runs behind its first token that is not the reference's"
+        texts = " and `parity gate --only lossless`" if run.view.shows("verify.logits") else ""
+        yield f"{judged}: a float32 run{texts} compare{'' if texts else 's'} whole texts"
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,9 @@ TRIALS, PATIENCE = 64, 4
 """Runs of the reference at most, and how many in a row may explain nothing: a device with a defect has many bad rows,
 and no choice of experts mends them."""
 
+TIPPING = 2
+"""Runs of the reference with close choices tipped: the second one's are those that the first one's rows come to."""
+
 CHOICES = 4
 """Other choices that are tried for a row and layer, the closest first."""
 
@@ -91,19 +94,46 @@ class HiddenExperts:
                 self.unresolved = [choice for choice in picks.values() if self.blind_prefill]
                 break
             self.tried |= {*picks.values()}
-            trial = self._again(self._with(picks.values()))
+            trial = self.again(self.chosen_with(picks.values()))
             taken = [choice for at, choice in picks.items() if self._nearer(basis, trial, *at)]
             fruitless = 0 if taken else fruitless + 1
             if taken:
-                self.chosen = self._with(taken)
-                basis = trial if len(taken) == len(picks) else self._again(self.chosen)
+                self.chosen = self.chosen_with(taken)
+                basis = trial if len(taken) == len(picks) else self.again(self.chosen)
         else:
             self.unresolved = [*self.picks(basis).values()]
         return self._assuming(self.chosen) if self.chosen else None
 
     def assuming(self, choices: Iterable[Choice]) -> DumpView:
         """The run with these choices."""
-        return self._assuming(self._with(choices))
+        return self._assuming(self.chosen_with(choices))
+
+    def tipped(self, prompts: Sequence[int]) -> Iterator[DumpView]:
+        """The reference with every close choice of these prompts the other way: first those close by the golden, then
+        with those that are so by what the tipped rows make of their later layers."""
+        basis: DumpView = self.truth
+        chosen = self.chosen_with(())
+        for _ in range(TIPPING):
+            close = self.close(basis, prompts, chosen)
+            if not close:
+                return
+            for choice in sorted(close, key=lambda one: one.margin):
+                chosen.setdefault(choice.place, {}).setdefault(choice.row, choice.experts)
+            basis = self.again(chosen)
+            yield basis
+
+    def close(
+        self, basis: DumpView, prompts: Sequence[int], chosen: Mapping[TensorPlace, Mapping[int, tuple[int, ...]]]
+    ) -> list[Choice]:
+        """Every close choice of these prompts' rows of which nothing is chosen yet."""
+        all_ = (
+            choice
+            for layer in self.hidden
+            for spot in self._router_noise(layer)
+            if spot[0] in prompts
+            for choice in self._choices(basis, [layer], spot)
+        )
+        return [choice for choice in all_ if choice.row not in chosen.get(choice.place, {})]
 
     def picks(self, basis: DumpView) -> dict[tuple[str, Spot], Choice]:
         """Of each round of each prompt, the first stage with bad rows that another choice may explain, and the closest
@@ -230,14 +260,15 @@ class HiddenExperts:
             self._noises[layer] = dict(zip(spots(rows), numbered, strict=True))
         return self._noises[layer]
 
-    def _with(self, choices: Iterable[Choice]) -> dict[TensorPlace, dict[int, tuple[int, ...]]]:
+    def chosen_with(self, choices: Iterable[Choice]) -> dict[TensorPlace, dict[int, tuple[int, ...]]]:
         """What was chosen so far, and these."""
         all_ = {place: {**rows} for place, rows in self.chosen.items()}
         for choice in choices:
             all_.setdefault(choice.place, {})[choice.row] = choice.experts
         return all_
 
-    def _again(self, chosen: Mapping[TensorPlace, Mapping[int, tuple[int, ...]]]) -> DumpView:
+    def again(self, chosen: Mapping[TensorPlace, Mapping[int, tuple[int, ...]]]) -> DumpView:
+        """The float32 reference with these experts; of other prompts the truth."""
         prompts = sorted({place[1] for place in chosen})
         return Overlaid(self.truth, self.rerun(self._assuming(chosen), prompts), prompts)
 

@@ -11,6 +11,8 @@ from parity.errors import UsageError
 from parity.golden.manifest import Corroboration
 from parity.golden.store import Dump
 from parity.policy import read_policy
+from parity.seam import Shown
+from parity.shown import View
 from tests.meta.dumps import clean, write
 from tests.meta.worlds import Size
 
@@ -86,6 +88,11 @@ def test_of_a_run_that_shows_no_scores_the_references_speak(shown, dumps, monkey
     (found,) = check_generation(golden, free).findings
     assert (found.prompt, found.round) == (NUMBER, 1) and "the reference's scores part" in found.message
     assert any("the text of 1 of 2 free runs" in line for line in generation.unseen_text(golden, free))
+    (told,) = generation.unseen_text(golden, free)
+    assert told.endswith(": a float32 run and `parity gate --only lossless` compare whole texts")
+    free.__dict__["view"] = View((Shown("verify.tokens"),), free.declared)
+    (told,) = generation.unseen_text(golden, free)
+    assert told.endswith(": a float32 run compares whole texts"), "the gate reads verify.logits"
     monkeypatch.setattr(generation, "row_noise", lambda rows: np.full(len(rows.prompt), np.inf))
     assert not check_generation(golden, free).findings
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from parity.api import run_device
-from parity.compare import compare
+from parity.compare import compare, tipped
 from parity.compare.between import DeviceDifference, compare_devices
 from parity.compare.exercised import unseen_passes
-from parity.compare.hidden_experts import HiddenExperts, reach, swaps
+from parity.compare.hidden_experts import HiddenExperts, reach, spots, swaps
 from parity.compare.places import judged_inputs, segment, shows_first_in
 from parity.compare.rebased import WithExperts
+from parity.compare.rows import stage_rows
+from parity.compare.scores import row_noise
 from parity.drive import RunRequest
 from parity.drive import run_device as drive_device
 from parity.errors import UsageError
@@ -30,6 +33,7 @@ from parity.shown import RETURNED, VIEWS, PartlyShown, View, check_declarations,
 from parity.stages import declared
 from tests.sample import WHOLE
 
+BASIS = import_module("parity.compare.basis")
 NAMES = declared(3, 1)
 FLIPPED = 1
 """The prompt in which the clean device chooses other experts than the golden within noise, in chained bfloat16."""
@@ -151,6 +155,77 @@ def test_a_defect_of_verify_rows_does_not_hide_a_router_tie_of_the_prefill(golde
     monkeypatch.setattr(HiddenExperts, "_bad", lambda self, basis, named: bad[named.name])
     monkeypatch.setattr(HiddenExperts, "_untried", lambda self, basis, layers, spot: iter([spot]))
     assert {spot for _, spot in search.picks(golden)} == {late, tied}
+
+
+@pytest.fixture
+def blind(monkeypatch):
+    """The search for experts gives up at once: any choice may have tipped."""
+    monkeypatch.setattr("parity.compare.hidden_experts.PATIENCE", 0)
+
+
+def returned(device: PartlyShown) -> None:
+    """It shows what its verbs return, the prefill's last token alone."""
+    device._shown = (Shown("verify.tokens"),)
+
+
+def choosing(run: Dump, tokens) -> Dump:
+    """The run with other tokens of its first verify round."""
+    seen = Dump(run.folder, run.manifest)
+    stored = seen.stored
+    seen.stored = lambda *place: tokens if place[2:] == (1, "verify.tokens") else stored(*place)
+    return seen
+
+
+def runner_up(golden, far: bool) -> np.ndarray:
+    """The golden's tokens, but in one row the second best by score: in the one where it is closest, or farthest."""
+    logits = golden.contents("float32", 0, 1, "verify.logits").astype(np.float64)
+    tokens = golden.contents("float32", 0, 1, "verify.tokens").copy()
+    ordered = np.sort(logits, axis=1)
+    row = int((ordered[:, -1] - ordered[:, -2]).argsort()[-1 if far else 0])
+    tokens[row] = logits[row].argsort()[-2]
+    return tokens
+
+
+def test_a_token_that_no_close_choice_of_experts_explains_is_wrong(golden, run_through, rerun, blind):
+    """The recorded bonus of a port that shows tokens alone was called inconclusive, however low its score is."""
+    run = run_through("tokens", "chained", "bfloat16", "", returned)
+    report = compare(
+        golden, choosing(run, runner_up(golden, True)), read_policy(None, "bfloat16"), ["verify.tokens"], rerun=rerun
+    )
+    (result,) = report.stages
+    assert (result.verdict, result.bad_rows) == ("fail", 1) and report.own_experts.lack
+
+
+def test_a_token_that_tipped_experts_explain_stays_undecided(golden, run_through, rerun, blind, monkeypatch):
+    run = choosing(run_through("tokens", "chained", "bfloat16", "", returned), runner_up(golden, True))
+    changes = tipped.moved
+    monkeypatch.setattr(
+        BASIS,
+        "moved",
+        lambda *asked: {name: dict.fromkeys(known, 1e3) for name, known in changes(*asked).items()},
+    )
+    report = compare(golden, run, read_policy(None, "bfloat16"), ["verify.tokens"], rerun=rerun)
+    assert report.verdict == "inconclusive" and report.own_experts.lack
+
+
+def test_tokens_of_a_reference_with_other_close_experts_are_never_wrong(golden, run_through, rerun, blind):
+    """Some of the close choices, drawn by chance, move the scores less than what is granted for all of them."""
+    run = run_through("tokens", "chained", "bfloat16", "", returned)
+    search = HiddenExperts(golden, run, lambda seen, prompts: rerun(golden, seen, prompts, False))
+    close = search.close(golden, [0], {})
+    granted = tipped.moved(search, [0])
+    assert len(close) > 20 and max(granted["verify.logits"].values()) > 0
+    for seed in range(3):
+        some = np.random.default_rng(seed).random(len(close)) < 0.3
+        other = search.again(search.chosen_with([one for one, taken in zip(close, some, strict=True) if taken]))
+        scores = stage_rows(golden, golden, golden.declared["verify.logits"], device="float32", mode="chained")
+        tokens = stage_rows(golden, run, golden.declared["verify.tokens"])
+        chosen = stage_rows(golden, other, golden.declared["verify.logits"], device="float32", mode="chained")
+        tokens = replace(tokens, device=chosen.device.argmax(axis=1))
+        assert not tipped.beyond(tokens, scores, granted).any()
+        regret = np.abs(chosen.device - scores.golden).max(axis=1)
+        allowed = 7 * np.hypot(row_noise(scores), [granted["verify.logits"][spot] for spot in spots(scores)])
+        assert (regret < allowed).all()
 
 
 def test_a_shown_stage_that_is_missing_fails(seen):
