@@ -61,7 +61,7 @@ class Basis:
 
     def undecided(self, rows: StageRows, scores: StageRows | None) -> np.ndarray:
         """Which of these choices [R] lack evidence: no token that whatever experts do not explain."""
-        return self.excluded(rows) & ~beyond(rows, scores, self.moved)
+        return np.asarray(self.excluded(rows) & ~beyond(rows, scores, self.moved))
 
     def excluded(self, rows: StageRows) -> np.ndarray:
         """Which of these rows [R] lack evidence."""
