@@ -164,7 +164,7 @@ def test_one_process_renders_all_prompts_each_within_limits(tiny, tmp_path, monk
         "{{ messages[0].content }}{% if messages[0].content == 'b' %}" + loops + "{% endif %}"
     )
     prompts = tmp_path / "p.jsonl"
-    lines = ['{"messages": [{"role": "user", "content": "%s"}]}' % said for said in ("a", "c", "a", "b")]
+    lines = [json.dumps({"messages": [{"role": "user", "content": said}]}) for said in ("a", "c", "a", "b")]
     prompts.write_text("\n".join(lines[:3]))
     (_, first), (_, second), (_, third) = read_prompts(prompts, folder, 2000)
     assert first == third != second
