@@ -68,7 +68,7 @@ def _entry(line: str, where: str, number: int) -> tuple[str, str, Any]:
 
 
 def _tokenized(entries: Sequence[tuple[str, str, Any]], checkpoint: Path) -> Iterator[tuple[str, list[Any]]]:
-    """Each prompt's id and token ids; a tokenizer is loaded where one is needed, and one process renders all messages."""
+    """Each prompt's id and token ids; a tokenizer is loaded where one is needed, one process renders all messages."""
     if all(form == "ids" for _, form, _ in entries):
         yield from ((name, list(value)) for name, _, value in entries)
         return

@@ -1,4 +1,4 @@
-"""A chat template rendered in a process of its own, prompt by prompt: it comes with a checkpoint, and may loop or grow without end."""
+"""Chat templates rendered in a process apart: one comes with a checkpoint, and may loop or grow without end."""
 
 from __future__ import annotations
 
