@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,9 @@ def read_prompts(path: Path, checkpoint: Path, vocab_size: int) -> list[tuple[st
     lines = [line for line in _text(path).splitlines() if line.strip()]
     if not lines:
         raise UsageError(f"{path} holds no prompt")
-    tokenizer, found = None, {}
-    for number, line in enumerate(lines, 1):
-        name, form, value = _entry(line, f"{path}:{number}", number)
-        if form != "ids" and tokenizer is None:
-            tokenizer = _tokenizer(checkpoint)
-        ids = _ids(form, value, tokenizer, checkpoint)
+    entries = [_entry(line, f"{path}:{number}", number) for number, line in enumerate(lines, 1)]
+    found: dict[str, list[int]] = {}
+    for number, (name, ids) in enumerate(_tokenized(entries, checkpoint), 1):
         if not all(type(token) is int and 0 <= token < vocab_size for token in ids):
             raise UsageError(f"{path}:{number}: a token id lies outside 0 … {vocab_size - 1} (vocab_size)")
         if name in found:
@@ -67,15 +67,20 @@ def _entry(line: str, where: str, number: int) -> tuple[str, str, Any]:
     return name, form, value
 
 
-def _ids(form: str, value: Any, tokenizer: Any, checkpoint: Path) -> list[int]:
-    if form == "ids":
-        return list(value)
-    if form == "messages":
-        text = rendered(
-            lambda: tokenizer.apply_chat_template(value, add_generation_prompt=True, tokenize=False), checkpoint
-        )
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-    return list(tokenizer(value)["input_ids"])
+def _tokenized(entries: Sequence[tuple[str, str, Any]], checkpoint: Path) -> Iterator[tuple[str, list[Any]]]:
+    """Each prompt's id and token ids; a tokenizer is loaded where one is needed, one process renders all messages."""
+    if all(form == "ids" for _, form, _ in entries):
+        yield from ((name, list(value)) for name, _, value in entries)
+        return
+    tokenizer = _tokenizer(checkpoint)
+    told = partial(tokenizer.apply_chat_template, add_generation_prompt=True, tokenize=False)
+    renders = [partial(told, value) for _, form, value in entries if form == "messages"]
+    with closing(rendered(renders, checkpoint)) as texts:
+        for name, form, value in entries:
+            if form == "messages":
+                yield name, list(tokenizer(next(texts), add_special_tokens=False)["input_ids"])
+            else:
+                yield name, list(value) if form == "ids" else list(tokenizer(value)["input_ids"])
 
 
 def _tokenizer(checkpoint: Path) -> Any:

@@ -386,9 +386,8 @@ def template(checkpoint: str) -> tuple[list[int], list[int]]:
 def _said(tokenizer: Any, text: str, checkpoint: str) -> list[int]:
     """The tokens of a user's text in the chat template, rendered within limits."""
     said = [{"role": "user", "content": text}]
-    prompt = rendered(
-        lambda: tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False), checkpoint
-    )
+    told = partial(tokenizer.apply_chat_template, said, add_generation_prompt=True, tokenize=False)
+    (prompt,) = rendered([told], checkpoint)
     return list(tokenizer(prompt, add_special_tokens=False)["input_ids"])
 
 

@@ -153,6 +153,25 @@ def test_a_chat_template_is_rendered_within_limits(name, tiny, tmp_path, monkeyp
     assert "chat template" in refused(read_prompts, prompts, folder, 2000)
 
 
+def test_one_process_renders_all_prompts_each_within_limits(tiny, tmp_path, monkeypatch):
+    from parity.references import template
+    from parity.references.prompts import read_prompts
+
+    monkeypatch.setattr(template, "SECONDS", 1)
+    folder = Path(shutil.copytree(tiny / "target", tmp_path / "t", ignore=shutil.ignore_patterns("*.safetensors")))
+    loops = TEMPLATES["loops"]
+    (folder / "chat_template.jinja").write_text(
+        "{{ messages[0].content }}{% if messages[0].content == 'b' %}" + loops + "{% endif %}"
+    )
+    prompts = tmp_path / "p.jsonl"
+    lines = [json.dumps({"messages": [{"role": "user", "content": said}]}) for said in ("a", "c", "a", "b")]
+    prompts.write_text("\n".join(lines[:3]))
+    (_, first), (_, second), (_, third) = read_prompts(prompts, folder, 2000)
+    assert first == third != second
+    prompts.write_text("\n".join(lines))
+    assert "chat template" in refused(read_prompts, prompts, folder, 2000)
+
+
 @pytest.mark.parametrize("name", ["loops", "refusal"])
 def test_a_hypothesis_renders_a_chat_template_within_limits(name, tiny, tmp_path, monkeypatch):
     from parity.references import template
