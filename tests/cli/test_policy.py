@@ -127,7 +127,7 @@ def test_a_row_that_makes_no_sense_is_refused(row, words, refused):
 def test_a_limit_is_where_its_reason_says(limit, figure):
     assert limit.figure == pytest.approx(figure, rel=0.15 if limit in (Limit.NOISE, Limit.ERRORS) else 0)
     limit.refuse(np.nextafter(limit.figure, 0), "l2")
-    with pytest.raises(ValueError, match="l2 = .* bounds nothing"):
+    with pytest.raises(ValueError, match=r"l2 = .* bounds nothing"):
         limit.refuse(limit.figure, "l2")
 
 
