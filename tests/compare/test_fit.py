@@ -8,7 +8,7 @@ import pytest
 
 from parity.compare.rows import HALF_ULP
 from parity.compare.sketch_line import line_fit
-from parity.compare.statistics import SIGMAS, beyond, clustered, fit
+from parity.compare.statistics import LEAST, SIGMAS, LineFit, beyond, clustered, fit
 from parity.metrics import sums as at
 
 RNG = np.random.default_rng(5)
@@ -49,6 +49,17 @@ def test_sums_of_rows_have_the_line_of_their_elements(columns):
     shared = np.sqrt((left**2).mean() / 8) if columns else 0
     errors = (clustered(part, line.noise) for part in (slope, left.sum(axis=1) / x.size - x.mean() * slope))
     assert (line.scale_error, line.bias_error) == pytest.approx([np.hypot(one, shared) for one in errors], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("errors", "noise", "scale", "bias"),
+    [((3e-3, 4e-3), 0, 1.9, 3.7), ((3e-3, 4e-3), 0.1, 0.95, 3.7), ((0, 0), 0, 0.0095 / LEAST, 0.0185 / LEAST)],
+)
+def test_what_a_device_is_off_beyond_the_floor_is_in_standard_errors_of_both(errors, noise, scale, bias):
+    device = LineFit(-0.0105, 0.0205, errors[0], errors[1], 9)
+    floor = LineFit(0.001, -0.002, errors[1], errors[0], noise)
+    assert beyond(device, floor) == pytest.approx((scale, bias))
+    assert beyond(floor, device) == (0, 0)
 
 
 def test_a_clean_device_shows_neither():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity.api import compare_dumps
-from parity.compare.intervals import factors, freedom, quantile
+from parity.compare.intervals import CONFIDENCE, factors, freedom, quantile
 from parity.errors import UsageError
 from parity.golden.smaller import Smaller, smaller_golden
 from parity.golden.store import Dump
@@ -38,7 +38,8 @@ def stage(report, name=STAGE):
 
 @pytest.mark.parametrize("which", BOTH)
 def test_a_clean_pair_passes_only_where_what_a_sketch_cannot_judge_is_left_out(which, tmp_path):
-    pair = smaller(clean(worlds.SHORT), tmp_path, which=which)
+    whole = clean(worlds.SHORT)
+    pair = smaller(whole, tmp_path, which=which)
     report = compare_dumps(*pair)
     assert report.exit_code == 3
     assert stage(report).not_judged == ("largest",)
@@ -48,6 +49,10 @@ def test_a_clean_pair_passes_only_where_what_a_sketch_cannot_judge_is_left_out(w
     assert stage(report).evidence == "sketch of 32 numbers"
     assert stage(report, "target.layers.0.router_logits").evidence == "whole"
     assert "largest" not in stage(report).x
+    widths = {name: high / low for name, (low, high) in stage(report).intervals.items() if low}
+    rows = sum(len(whole.run[n][place]) for n in range(2) for place in whole.run[n] if place[1] == STAGE)
+    low, high = factors(32, 1 - (1 - CONFIDENCE) / rows)  # any of the rows may be the one that is off
+    assert widths["worst_row"] == pytest.approx(high / low) and widths["l2"] < high / low
     assert any("largest" in line for line in report.rests_on)
 
 
