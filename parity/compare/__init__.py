@@ -148,6 +148,7 @@ def compare(
         own_experts=own,
         layers=str(alone or ""),
         outside=outside,
+        unasked=len(golden.manifest.stages) - len(asked),
         unseen=(
             *([ROUNDED] if run.manifest.case.precision == "bfloat16" else []),
             *([UNSHOWN_EXPERTS] if _experts_hidden(golden, run) else []),

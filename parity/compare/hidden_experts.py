@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from parity.compare.flips import EXPERTS, hidden_layers
 from parity.compare.rebased import Overlaid, WithExperts
+from parity.compare.records import held
 from parity.compare.rows import NOISY, StageRows, order, row_floors, stage_rows
 from parity.compare.scores import NOISE_SIGMAS, row_noise
+from parity.errors import UsageError
 from parity.golden.views import DumpView, TensorPlace, TrustedGolden
 from parity.stages import TARGET_EMBED, Named
 
@@ -78,11 +80,27 @@ class HiddenExperts:
         place = order(truth)
         telling = [named for named in truth.declared.values() if self._tells(named)]
         self.shown = sorted(telling, key=lambda named: place.get((False, named.name), place.get((True, named.name), 0)))
+        self._refuse_sketches()
         self.limits = {named.name: self._limits(named) for named in self.shown}
         self.chosen: dict[TensorPlace, dict[int, tuple[int, ...]]] = {}
         self.tried: set[Choice] = set()
         self.unresolved: list[Choice] = []
         self._noises: dict[int, dict[Spot, tuple[int, float]]] = {}
+
+    def _refuse_sketches(self) -> None:
+        """Raises:
+        UsageError: what the run shows in place of its experts is kept as a sketch, which tells no row's.
+        """
+        if not (self.truth.keeps or self.run.keeps):
+            return
+        for named in self.shown:
+            sides = held(self.truth, self.run, named) if not named.stage.exact else []
+            if any(side.form.sketch and not side.form.top for one in sides for side in one.sides[:2]):
+                raise UsageError(
+                    f"the device does not show target.layers.*.experts, which are inferred from whole tensors, and of "
+                    f"{named.name} a sketch is kept (golden {self.truth.folder}): show the experts, "
+                    "or compare whole tensors (docs/smaller-goldens.md)"
+                )
 
     def infer(self) -> DumpView | None:
         """The run with its experts as inferred; None where no row that it shows asks for others than the golden's."""

@@ -191,6 +191,7 @@ class Report:
     `lucky` are ids of prompts whose floors are of several roundings, since rows alone were beyond those of one.
     `forced` are families of choices that were made from the golden's alone: they pass where the device is wrong before
     them. `not_exercised` is what no round of the golden does. `sampling` is how its tokens were drawn, if they were.
+    `unasked` is how many of the golden's stages were not asked for.
     `layers` are the target layers that were run alone, `outside` the stages asked for that are none of theirs: of
     these the verdict says nothing.
     `holds` is what the wrong rows of the first divergent stage hold instead of their own values, where that is known.
@@ -224,6 +225,7 @@ class Report:
     sampling: str = ""
     layers: str = ""
     outside: int = 0
+    unasked: int = 0
     rests_on: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
 
@@ -234,9 +236,10 @@ class Report:
 
     @property
     def title(self) -> str:
-        """What the verdict is of: of some layers alone it is none of the device."""
+        """What the verdict is of: of some layers or stages alone it is none of the device."""
         if not self.layers:
-            return f"{self.mode} verdict: {self.verdict}"
+            alone = f"; {self.unasked} stages not compared (outside --stage): no verdict on the device"
+            return f"{self.mode} verdict: {self.verdict}{alone if self.unasked else ''}"
         rest = f"{self.outside} stages not judged ({OUTSIDE}): no verdict on the device"
         return f"{self.mode} verdict of target layers {self.layers} alone: {self.verdict}; {rest}"
 

@@ -84,6 +84,7 @@ class MapRow(MapPart):
         padded: rows behind those that the golden has are padding, and cut off.
         also: rows further down may take the same tensor as well.
         optional: the row may match nothing.
+        bits: what the tensor's 16-bit unsigned integers are the bits of.
     """
 
     name: str
@@ -99,6 +100,7 @@ class MapRow(MapPart):
     padded: bool = False
     also: bool = False
     optional: bool = False
+    bits: Literal["bfloat16"] | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> MapRow:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -149,7 +150,7 @@ def arranged(placed: Placed, place: Destination, golden: DumpView) -> NDArray[An
         UsageError: its shape is not what its row says, or a size that is needed is the golden's, which lacks the place.
     """
     row, named, source = placed.row, placed.named, placed.captured.source
-    array, own = placed.captured.load(), named.stage.axes
+    array, own = _read(placed), named.stage.axes
     axes = row.axes or own
     if array.ndim != len(axes):
         said = f"has shape {list(array.shape)}, its axes are [{','.join(axes)}]"
@@ -168,6 +169,17 @@ def arranged(placed: Placed, place: Destination, golden: DumpView) -> NDArray[An
         array, axes = split(array, axes, dict(zip(own, sizes, strict=True)), f"{source}: {placed.captured.name}")
     array = array.transpose([axes.index(letter) for letter in own])[row.slice]
     return array[: sizes[0]] if row.padded and row.sharding != own[0] else array
+
+
+def _read(placed: Placed) -> NDArray[Any]:
+    """The tensor as it was dumped; integers that its row declares to be bits of bfloat16 as those."""
+    array = placed.captured.load()
+    if not placed.row.bits:
+        return array
+    if array.dtype != np.uint16:
+        said = f'its row has bits = "{placed.row.bits}", which is of uint16; it has dtype {array.dtype}'
+        raise UsageError(f"{placed.captured.source}: {placed.captured.name}: {said}")
+    return array.view(ml_dtypes.bfloat16)
 
 
 def _entry(array: NDArray[Any], axes: tuple[str, ...], placed: Placed) -> tuple[NDArray[Any], tuple[str, ...]]:

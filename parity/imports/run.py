@@ -242,6 +242,8 @@ def _stored(request: ImportRequest, spot: Destination, placed: Placed) -> NDArra
     array = array.astype(np.float32) if array.dtype == np.float16 else array
     if array.dtype not in shards.DTYPES.values():
         said = f"has dtype {array.dtype}, which the format does not know"
+        if array.dtype == np.uint16:
+            said += ': where these are the bits of bfloat16, its row of the map says bits = "bfloat16"'
         raise UsageError(f"{placed.captured.source}: {placed.captured.name} {said}")
     return array
 
@@ -249,7 +251,7 @@ def _stored(request: ImportRequest, spot: Destination, placed: Placed) -> NDArra
 def _precision(placing: Placing, arrays: dict[Destination, NDArray[Any]]) -> Literal["float32", "bfloat16"]:
     """float32, the stricter one, unless a number came in bfloat16."""
     inexact = (array.dtype for spot, array in arrays.items() if not placing.taken[spot].named.stage.exact)
-    return "bfloat16" if ml_dtypes.bfloat16 in set(inexact) else "float32"
+    return "bfloat16" if np.dtype(ml_dtypes.bfloat16) in set(inexact) else "float32"
 
 
 def _producer(request: ImportRequest, placing: Placing) -> Producer:

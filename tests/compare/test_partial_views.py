@@ -22,6 +22,7 @@ from parity.compare.scores import row_noise
 from parity.drive import RunRequest
 from parity.drive import run_device as drive_device
 from parity.errors import UsageError
+from parity.golden.smaller import Smaller, smaller_golden
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, PromptSlice
@@ -226,6 +227,25 @@ def test_tokens_of_a_reference_with_other_close_experts_are_never_wrong(golden, 
         regret = np.abs(chosen.device - scores.golden).max(axis=1)
         allowed = 7 * np.hypot(row_noise(scores), [granted["verify.logits"][spot] for spot in spots(scores)])
         assert (regret < allowed).all()
+
+
+def test_experts_are_not_inferred_from_sketches(golden, small_golden, run_through, rerun, tmp_path):
+    """The sentence named the embeddings, and the golden twice."""
+    small = trusted(Dump(smaller_golden(small_golden, tmp_path / "small", Smaller(16))), smaller=True)
+    run = run_through("layer-kernels", "chained", "bfloat16", "", None)
+    with pytest.raises(UsageError, match=r"does not show target\.layers\.\*\.experts.*show the experts") as refused:
+        compare(GoldenSlice(small, FLIPPED, 2), run, read_policy(None, "bfloat16"), rerun=rerun)
+    assert str(refused.value).count(str(small.folder)) == 1
+
+
+def test_a_verdict_on_some_stages_is_none_on_the_device(golden, run_through, rerun):
+    run = run_through("tokens", "chained", "bfloat16", "", None)
+    some, whole = (
+        compare(golden, run, read_policy(None, "bfloat16"), stages, rerun=rerun) for stages in (["verify.tokens"], [])
+    )
+    left = f"{some.unasked} stages not compared (outside --stage): no verdict on the device"
+    assert some.title == f"chained verdict: pass; {left}" and whole.title == "chained verdict: pass"
+    assert (some.unasked, whole.unasked) == (len(whole.stages) + len(whole.not_shown) - 1, 0)
 
 
 def test_a_shown_stage_that_is_missing_fails(seen):

@@ -90,6 +90,21 @@ def test_half_precision_widens_and_bfloat16_makes_a_bfloat16_run(brought, true, 
     assert np.array_equal(run.contents("float32", 0, 0, QUERY), true(QUERY).astype(np.float16).astype(np.float32))
 
 
+def test_bits_of_bfloat16_are_declared_by_the_map(brought, true, imported, tmp_path):
+    narrow = true(QUERY).astype(ml_dtypes.bfloat16)
+    run = brought(row("a", QUERY, 'bits = "bfloat16"'), a=narrow.view(np.uint16))
+    assert run.manifest.case.precision == "bfloat16"
+    assert np.array_equal(run.contents("bfloat16", 0, 0, QUERY), narrow)
+
+
+def test_bits_that_nobody_declares_or_that_are_none_are_refused(brought, true):
+    bits = true(QUERY).astype(ml_dtypes.bfloat16).view(np.uint16)
+    with pytest.raises(UsageError, match=r'uint16, which the format does not know: .* bits = "bfloat16"'):
+        brought(row("a", QUERY), a=bits)
+    with pytest.raises(UsageError, match="which is of uint16; it has dtype float32"):
+        brought(row("a", QUERY, 'bits = "bfloat16"'), a=true(QUERY))
+
+
 def test_numpy_files_lose_bfloat16(brought, true):
     with pytest.raises(UsageError, match="dtype"):
         brought(row("a", QUERY), a=true(QUERY).astype(ml_dtypes.bfloat16))
