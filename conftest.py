@@ -99,19 +99,23 @@ def small_golden(remake_small_golden, once_for_all) -> Dump:
 
 
 @pytest.fixture(scope="session")
-def shallow_golden(request, remake_small_golden, once_for_all) -> Dump:
-    """The small golden of a pair of two layers each; of the tiny pair by night."""
-    if WHOLE:
-        return request.getfixturevalue("small_golden")
+def two_layer_golden(remake_small_golden, once_for_all) -> Dump:
+    """The small golden of a pair of two layers each: by night as well, for what counts decisions of these tokens."""
     return Dump(
         once_for_all("shallow", lambda out: remake_small_golden(out / "golden", **cut_pair(TINY, out))) / "golden"
     )
 
 
 @pytest.fixture(scope="session")
-def sampled_golden(shallow_golden, remake_small_golden, once_for_all) -> Dump:
-    """The shallow golden once more, its tokens drawn behind all processors."""
-    model, settings = shallow_golden.manifest.model, "temperature=1.5,top_k=20,top_p=0.9,min_p=0.02"
+def shallow_golden(request) -> Dump:
+    """The small golden of a pair of two layers each; of the tiny pair by night."""
+    return request.getfixturevalue("small_golden" if WHOLE else "two_layer_golden")
+
+
+@pytest.fixture(scope="session")
+def sampled_golden(two_layer_golden, remake_small_golden, once_for_all) -> Dump:
+    """The golden of two layers once more, its tokens drawn behind all processors."""
+    model, settings = two_layer_golden.manifest.model, "temperature=1.5,top_k=20,top_p=0.9,min_p=0.02"
     pair = dict(target=Path(model.target.path), drafter=Path(model.drafter.path))
     return Dump(once_for_all("sampled", lambda out: remake_small_golden(out, sample=settings, **pair)))
 

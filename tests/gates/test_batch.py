@@ -61,9 +61,9 @@ def test_what_depends_on_a_neighbour_fails(name, judged):
 
 
 @pytest.mark.parametrize("name", sample(name for name, fault in FAULTS.items() if fault.chained))
-def test_a_comparison_names_the_stage_and_no_other(name, shallow_golden):
+def test_a_comparison_names_the_stage_and_no_other(name, two_layer_golden):
     """Over both prompts at once: a lane alone has no neighbours."""
-    request = FaultRunRequest(shallow_golden, "numpy", builder("numpy", shallow_golden))
+    request = FaultRunRequest(two_layer_golden, "numpy", builder("numpy", two_layer_golden))
     seen = compare_planted(request, FAULTS[name], "chained")
     assert seen.placed, seen
 

@@ -39,9 +39,9 @@ pytestmark = pytest.mark.usefixtures("few_samples")
 
 
 @pytest.fixture
-def judged(shallow_golden, tmp_path):
+def judged(two_layer_golden, tmp_path):
     """The gate over a device with this defect, as far as it is asked."""
-    return lambda plant=lambda device: None: Asked(planted.context_of(shallow_golden, tmp_path, plant), "sampling")
+    return lambda plant=lambda device: None: Asked(planted.context_of(two_layer_golden, tmp_path, plant), "sampling")
 
 
 def _machine(engine):
@@ -59,9 +59,9 @@ def _lines(result):
     return {check.name: check for check in result.checks}
 
 
-def test_a_clean_device_passes_under_both_rules(shallow_golden, tmp_path, monkeypatch):
+def test_a_clean_device_passes_under_both_rules(two_layer_golden, tmp_path, monkeypatch):
     monkeypatch.setattr(sampling, "ROUNDS", 40)
-    context = planted.context_of(shallow_golden, tmp_path)
+    context = planted.context_of(two_layer_golden, tmp_path)
     found, built = run_gate(context, "sampling"), [context.device()]
     assert [check.verdict for check in found.checks] == ["pass"] * 10, found
     lines = _lines(found)
@@ -117,12 +117,12 @@ def test_the_smallest_bias_is_the_bound():
     assert right.off < right.bound < wrong.off
 
 
-def test_a_device_that_does_not_sample_is_not_judged(shallow_golden, tmp_path):
+def test_a_device_that_does_not_sample_is_not_judged(two_layer_golden, tmp_path):
     def plant(pipeline):
         says = replace(pipeline.describe(), samples=False)
         pipeline.describe = lambda: says
 
-    found = run_gate(planted.context_of(shallow_golden, tmp_path, plant), "sampling")
+    found = run_gate(planted.context_of(two_layer_golden, tmp_path, plant), "sampling")
     assert (found.verdict, len(found.checks)) == ("not judged", 1)
 
 
@@ -308,17 +308,17 @@ def test_too_much_within_rounding_is_inconclusive(judged, monkeypatch):
     assert found.verdict == "inconclusive" and found.evidence.startswith("too many decisions within rounding")
 
 
-def test_without_logits_only_the_rule_alone_is_judged(shallow_golden, tmp_path):
-    build = builder("numpy", shallow_golden)
+def test_without_logits_only_the_rule_alone_is_judged(two_layer_golden, tmp_path):
+    build = builder("numpy", two_layer_golden)
     shown = GateContext(
-        shallow_golden, "numpy", lambda **options: shown_only(build(**options), "tokens"), "bfloat16", tmp_path
+        two_layer_golden, "numpy", lambda **options: shown_only(build(**options), "tokens"), "bfloat16", tmp_path
     )
     found = run_gate(shown, "sampling")
     assert [check.verdict for check in found.checks] == ["pass", "pass", "not judged"]
     assert "does not show every row of target.logits" in found.checks[-1].evidence
 
 
-def test_a_loop_in_one_piece_is_not_judged(shallow_golden, tmp_path):
+def test_a_loop_in_one_piece_is_not_judged(two_layer_golden, tmp_path):
     class Loop:
         def __init__(self, says):
             self.describe = lambda: says
@@ -326,19 +326,19 @@ def test_a_loop_in_one_piece_is_not_judged(shallow_golden, tmp_path):
         def speculate(self, *given):
             raise AssertionError
 
-    says = planted.context_of(shallow_golden, tmp_path).device().describe()
-    context = GateContext(shallow_golden, "loop", lambda **options: Loop(says), "bfloat16", tmp_path)
+    says = planted.context_of(two_layer_golden, tmp_path).device().describe()
+    context = GateContext(two_layer_golden, "loop", lambda **options: Loop(says), "bfloat16", tmp_path)
     assert run_gate(context, "sampling").verdict == "not judged"
 
 
-def test_a_device_in_a_process_of_its_own_samples_the_same(shallow_golden):
-    ids = shallow_golden.manifest.case.prompts[0].ids
+def test_a_device_in_a_process_of_its_own_samples_the_same(two_layer_golden):
+    ids = two_layer_golden.manifest.case.prompts[0].ids
     settings, uniforms = Sampling(temperature=1.5, top_k=20), table((4,), 6, 4)
     logits = np.random.default_rng(0).normal(size=(2, 3, 9)).astype(np.float32)
     rule = settings, logits, logits[:, :2], np.zeros((2, 2), np.int64), uniforms[:2, :, :3]
     made = []
     for limits in (None, ProcessLimits()):
-        one = builder("numpy", shallow_golden, limits)("bfloat16")
+        one = builder("numpy", two_layer_golden, limits)("bfloat16")
         seen = [[*seen.tokens] for seen in sampled(one, Play(settings, 0, ids, 6, uniforms))]
         made.append((seen, one.decide(*rule).tolist()))
     assert made[0] == made[1] and len(made[0][0]) > 2
