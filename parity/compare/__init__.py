@@ -100,17 +100,16 @@ def compare(
     judged_on = basis(golden, run, names, rerun)
     mode = run.manifest.case.mode
     copies = Copies(golden, mode)
-    results = []
-    for name in names:
-        judged_by = _row(policy, golden, run, name)
-        result, new = _stage(golden, run, golden.declared[name], judged_by, judged_on, copies, without)
-        results.append(result)
-        findings += new
-    judged_on, lucky = with_more_roundings(golden, run, results, judged_on, rerun)
-    for number, result in enumerate(results) if lucky else ():
-        if result.verdict == FAIL:
-            judged_by, named = _row(policy, golden, run, result.stage), golden.declared[result.stage]
-            results[number], _ = _stage(golden, run, named, judged_by, judged_on, copies, without)
+
+    def judged(name: str, on: Basis) -> tuple[StageResult, list[Finding]]:
+        return _stage(golden, run, golden.declared[name], _row(policy, golden, run, name), on, copies, without)
+
+    staged = {name: judged(name, judged_on) for name in names}
+    judged_on, lucky = with_more_roundings(golden, run, [result for result, _ in staged.values()], judged_on, rerun)
+    if lucky:
+        staged |= {name: judged(name, judged_on) for name, (result, _) in staged.items() if result.verdict == FAIL}
+    results = [result for result, _ in staged.values()]
+    findings += [finding for _, found in staged.values() for finding in found]
     results = copies.noted_on(results)
     results = attest(mark(results, golden, mode), golden)
     constants = check_constants(golden, run)
