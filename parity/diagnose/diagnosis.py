@@ -7,59 +7,19 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf
-from typing import Any
 
-from parity.compare.places import sources
 from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.acceptance_cost import AcceptanceCost, acceptance_cost
+from parity.diagnose.causes import CLEARLY, Cause, CauseSearch, causes_of, parts_of, said_of
 from parity.diagnose.clock import TimeIsUp
-from parity.diagnose.components import Component, StageProduct, components
+from parity.diagnose.components import Component
 from parity.diagnose.failing_run import failures
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
-from parity.diagnose.refit import refitted
+from parity.diagnose.ranking import Trial, ranked_trials
 from parity.diagnose.residuals import Residual
-from parity.diagnose.search import HypothesisSearch, Trial, can_show_in, ranked_trials
 from parity.diagnose.signature import signature
-from parity.diagnose.step import MOST, DiagnosisStep, explain_over_all_prompts, first_unexplained
-from parity.diagnose.trials import PromptTrials, attempt
-from parity.stages import TARGET_EMBED
-
-CAUSES = 6
-"""Causes named one after another at the most."""
-
-TAKEN_APART = 6
-"""Further failing stages in which a part is looked for, once a search is over."""
-
-CLEARLY = 0.8
-"""A hypothesis that explains less than this share of what a part of the computation does is not the cause."""
-
-UNEXPLAINED = 2
-"""Stages without a cause behind which the search continues: each costs a trial of every hypothesis that fits it."""
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One hypothesis that brings a stage back to its floor.
-
-    `before` and `after` are residuals at `stage`, the first failing one, over the same rounds and rows; `whole` says
-    that it is back at its floor; `remaining` counts stages that still fail with it; `others` are hypotheses that
-    explain the stage as well, and something else less; `alike` those that nothing observed tells apart from it.
-    """
-
-    hypothesis: str
-    says: str
-    value: Any
-    stage: str
-    place: Place | None
-    explained: float
-    before: Residual
-    after: Residual
-    remaining: int
-    whole: bool = True
-    fix: str = ""
-    seen: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    alike: tuple[str, ...] = ()
+from parity.diagnose.step import explain_over_all_prompts, first_unexplained
+from parity.diagnose.trials import PromptTrials
 
 
 @dataclass(frozen=True)
@@ -97,7 +57,7 @@ def diagnose(
         evidence: what failed in the comparison; what the prompt alone does not show is looked for in all of its
             prompts.
     """
-    search = _CauseSearch(trials, hypotheses)
+    search = CauseSearch(trials, hypotheses)
     failing = search.run()
     trials = search.trials
     diagnosis = Diagnosis(trials.mode, trials.prompt, first, tuple(search.causes))
@@ -125,180 +85,6 @@ def _acceptance_cost(trials: PromptTrials) -> AcceptanceCost | None:
     with suppress(TimeIsUp):
         return acceptance_cost(failing, ((each.counterfactuals, *each.cut(each.rounds)) for each in every))
     return None
-
-
-class _CauseSearch:
-    """The search for the causes of one prompt's errors.
-
-    Attributes:
-        trials: of the prompt; made anew where a cause changes what the device is fed.
-        rounds: how many of the prompt's rounds are judged.
-        known, causes: what is named so far.
-        start, left: the residuals without and with it.
-        made: the trials of the last search, the best first.
-        aside: stages that no hypothesis explains.
-        unexplained: the first of them.
-        parts: in which part of the computation a stage's error lies.
-    """
-
-    def __init__(self, trials: PromptTrials, hypotheses: Sequence[CheckableHypothesis]):
-        self.trials, self.hypotheses, self.rounds = trials, hypotheses, trials.rounds
-        self.known: tuple[Assumption, ...] = ()
-        self.causes: list[Cause] = []
-        self.made: list[Trial] = []
-        self.aside: set[str] = set()
-        self.parts: dict[str, Component] = {}
-        self.unexplained: Residual | None = None
-        self.start = self.left = trials.residuals((), self.rounds)
-
-    def run(self) -> Residual | None:
-        """Name causes until nothing asks for one; the first failing residual that no hypothesis explains, or None."""
-        try:
-            self._run()
-        except TimeIsUp:
-            clock = self.trials.clock
-            what = "what fails beside the named causes was not looked at"
-            if not self.causes:
-                what = "no hypothesis was tried to its end" if self.trials.count else "no hypothesis was tried"
-            clock.untried = clock.untried or [what]
-        if self.unexplained is None and self.trials.clock.untried:
-            self.unexplained = next(iter(self._failing()), None)
-        return self.unexplained
-
-    def components(self) -> tuple[tuple[str, Component], ...]:
-        """The parts of the stages that no hypothesis explains: where nothing is inherited, of all that fail."""
-        named = {cause.stage for cause in self.causes}
-        if self.unexplained is not None and self.trials.contained:
-            failing = [residual for residual in self.left.values() if residual.red and residual.stage not in self.parts]
-            with suppress(TimeIsUp):
-                for residual in failing[:TAKEN_APART]:
-                    self.trials.clock.check()
-                    self._take_apart(residual)
-        return tuple((stage, part) for stage, part in self.parts.items() if stage not in named)
-
-    def _take_apart(self, first: Residual) -> None:
-        """Look for the part of the computation in which a stage's error lies.
-
-        What the stage is computed from has to be right: so it is in a local run, and where a chained one first fails.
-        """
-        inherited = not self.trials.contained and (self.causes or self.aside)
-        if self.known or first.stage in self.parts or inherited:
-            return
-        for part in _parts(self.trials, self.rounds, first.stage):
-            self.parts[first.stage] = part
-
-    def _failing(self) -> list[Residual]:
-        """What asks for a cause, the first to show first."""
-        return [residual for residual in self.left.values() if self._needs_cause(residual)]
-
-    def _run(self) -> None:
-        """What is not computed from an unexplained stage may still have a cause of its own."""
-        while (failing := self._failing()) and not self.trials.clock.untried:
-            place = failing[0].place
-            last = failing[0].misshapen
-            if failing[0].error == inf and place is not None and place.round < self.rounds:
-                self._cut(place.round)  # another shape cannot be forced: later rounds show other states
-            elif last is not None and last <= self.rounds:
-                self._cut(last - 1)
-            elif len(self.causes) >= CAUSES or len(self.aside) > UNEXPLAINED:
-                self.unexplained = self.unexplained or failing[0]
-                return
-            elif not self._name_cause(failing[0]):
-                self.unexplained = self.unexplained or failing[0]
-                self.aside.add(failing[0].stage)
-                self._cut(self.trials.rounds)
-
-    def _is_aside(self, stage: str) -> bool:
-        """Whether a stage is unexplained, or computed from one that is and that could not be forced."""
-        names = self.trials.golden.declared
-        if stage in self.aside or not self.aside or stage not in names:
-            return stage in self.aside
-        cache = stage.split(".")[:2]
-        if cache[0] == "kv" and any(other.split(".")[:2] == cache for other in self.aside):
-            return True  # the rows of one cache share what is wrong with its length
-        misshapen = {name for name in self.aside & self.start.keys() if self.start[name].error == inf}
-        return bool(self.aside & set(sources(stage, names, self.trials.run.followed - misshapen)))
-
-    def _needs_cause(self, residual: Residual) -> bool:
-        """Whether a stage fails, and not as a consequence of the known causes."""
-        before = self.start.get(residual.stage, residual)
-        if self._is_aside(residual.stage):
-            return False
-        if not residual.red or (self.known and (before.settled_by(residual) if before.red else residual.settled)):
-            return False
-        if self._is_the_references(residual):
-            return False
-        own = any(can_show_in(hypothesis, self.trials.segment(residual.stage)) for hypothesis, _ in self.known)
-        return not (own and residual.stage in self.start and before.explained(residual) >= MOST)
-
-    def _is_the_references(self, residual: Residual) -> bool:
-        """Whether a stage passes against the golden, and fails against the references without any assumption."""
-        before = self.start.get(residual.stage)
-        passes = before is not None and not before.red
-        return passes and residual.red and self.trials.fails_unassumed(residual.stage, self.rounds)
-
-    def _cut(self, rounds: int) -> None:
-        """Judge these rounds only."""
-        self.rounds = rounds
-        self.start, self.left = self.trials.residuals((), rounds), self.trials.residuals(self.known, rounds)
-
-    def _refitted(self, first: Residual) -> bool:
-        """Whether another value of a known cause's parameter explains this stage as well."""
-        found = refitted(self.trials, self.known, self.start, first, self.rounds)
-        if found is None:
-            return False
-        self.known, left = found
-        self.left = {name: residual for name, residual in left.items() if not self._is_the_references(residual)}
-        values = {hypothesis.id: (hypothesis.describe(value), value) for hypothesis, value in self.known}
-        for number, cause in enumerate(self.causes):
-            says, value = values[cause.hypothesis]
-            self.causes[number] = replace(cause, says=says, value=value)
-        return True
-
-    def _name_cause(self, first: Residual) -> bool:
-        """Find the hypothesis that explains the first failing stage; whether there is one."""
-        if self._refitted(first):
-            return True
-        self._take_apart(first)
-        step = DiagnosisStep(self.trials, self.known, self.rounds, self.left, first)
-        part = self.parts.get(first.stage)
-        search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, bool(part and part.whole))
-        trial, self.made = search.best(step.confirm)
-        trial = trial or step.nearest(self.made)
-        if trial is None or (part and part.whole and trial.explained < CLEARLY * part.explained):
-            return False
-        alike = [_says(other) for other in step.alike]
-        self.left, named = step.full(trial).after, step.at_first(trial)
-        failing = {name: residual for name, residual in self.left.items() if not self._is_the_references(residual)}
-        self.causes += _causes(named, first, failing, self.made, step.holds(trial), alike)
-        self.known = (*self.known, *trial.assumed)
-        self._widen(first)
-        return True
-
-    def _widen(self, first: Residual) -> None:
-        """Judge all rounds again where the new cause allows it.
-
-        A device whose embedded rows differ in number ran another prompt: it is run anew.
-        """
-        trials, known = self.trials, self.known
-        if first.stage == TARGET_EMBED and first.error == inf and trials.drive is not None:
-            self.trials = trials = trials.rerun(known)
-            self.rounds = trials.rounds
-            self.start = self.left = trials.residuals((), self.rounds)
-        elif self.rounds < trials.rounds and (wider := attempt(lambda: trials.residuals(known, trials.rounds))):
-            self.rounds, self.start, self.left = trials.rounds, trials.residuals((), trials.rounds), wider
-
-
-def _parts(trials: PromptTrials, rounds: int, stage: str) -> tuple[Component, ...]:
-    """The part of a stage's computation that is wrong in these rounds; by its rows alone once the time is up."""
-    golden, run = trials.cut(rounds)
-
-    def products() -> Sequence[StageProduct]:
-        with suppress(TimeIsUp):
-            return trials.counterfactuals.products(golden, stage)
-        return ()
-
-    return components(golden, run, stage, products)
 
 
 def renumbered(diagnosis: Diagnosis, prompt: int) -> Diagnosis:
@@ -345,11 +131,11 @@ def _over_all_prompts(
     if first.error == inf or first.stage not in trials.residuals((), trials.rounds):
         return replace(diagnosis, unexplained=first, signature=error_signature(trials, first, trials.rounds))
     trial, made, left = explain_over_all_prompts(trials, hypotheses, first)
-    parts = _parts(trials, trials.rounds, first.stage)
+    parts = parts_of(trials, trials.rounds, first.stage)
     clear = [part for part in parts if part.whole and (trial is None or trial.explained < CLEARLY * part.explained)]
     diagnosis = replace(diagnosis, components=tuple((first.stage, part) for part in clear))
     if trial is not None and not clear:
-        return replace(diagnosis, causes=tuple(_causes(trial, first, left, made, whole=True)))
+        return replace(diagnosis, causes=tuple(causes_of(trial, first, left, made, whole=True)))
     return replace(
         diagnosis,
         unexplained=first,
@@ -360,54 +146,10 @@ def _over_all_prompts(
 
 def nearest_hypotheses(made: Sequence[Trial]) -> tuple[tuple[str, float], ...]:
     """The three best trials that explain something, with the share that each explains."""
-    return tuple((_says(trial), trial.explained) for trial in ranked_trials(made)[:3] if trial.explained > 0)
+    return tuple((said_of(trial), trial.explained) for trial in ranked_trials(made)[:3] if trial.explained > 0)
 
 
 def error_signature(trials: PromptTrials, rest: Residual, rounds: int) -> tuple[str, ...]:
     """The signature of what is unexplained on this prompt."""
     golden, run = trials.cut(rounds)
     return tuple(signature(golden, run, rest))
-
-
-def _causes(
-    trial: Trial,
-    first: Residual,
-    left: dict[str, Residual],
-    made: Sequence[Trial],
-    whole: bool,
-    alike: Sequence[str] = (),
-) -> list[Cause]:
-    """A trial as judged over all rounds, with what it leaves at every stage, and what nothing tells apart from it."""
-    sized = {hypothesis for hypothesis, _ in trial.assumed if hypothesis.part}  # at another size it says the same
-    settling = [
-        other
-        for other in made
-        if other.settles
-        and len(other.assumed) == 1
-        and other.assumed != trial.assumed
-        and other.assumed[0][0] not in sized
-    ]
-    equal = [says for says in map(_says, settling) if says not in alike]
-    return [
-        Cause(
-            hypothesis=hypothesis.id,
-            says=hypothesis.describe(value),
-            value=value,
-            stage=first.stage,
-            place=first.place,
-            explained=trial.explained,
-            before=trial.before,
-            after=trial.after,
-            whole=whole and trial.settles,
-            remaining=sum(not residual.settled for residual in left.values()),
-            fix=hypothesis.fix,
-            seen=tuple(hypothesis.seen),
-            others=tuple(equal[:3]),
-            alike=tuple(alike),
-        )
-        for hypothesis, value in trial.assumed
-    ]
-
-
-def _says(trial: Trial) -> str:
-    return " and ".join(hypothesis.describe(value) for hypothesis, value in trial.assumed)

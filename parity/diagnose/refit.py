@@ -11,8 +11,8 @@ from math import inf
 
 from parity.diagnose.fitting import GRID, STEPS, Curve, golden_section
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
+from parity.diagnose.ranking import can_show_in
 from parity.diagnose.residuals import Residual
-from parity.diagnose.search import can_show_in
 from parity.diagnose.trials import PromptTrials, attempt
 
 

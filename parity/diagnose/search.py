@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from math import inf
@@ -24,9 +24,9 @@ from parity.diagnose.fitting import (
     parabolas,
 )
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
+from parity.diagnose.ranking import Trial, best_of_each, can_show_in, ranked_trials, trial_order
 from parity.diagnose.residuals import Residual, red_rows
 from parity.diagnose.trials import PromptTrials, attempt
-from parity.stages import matches
 
 AHEAD = 3
 """Rounds after the first failing one that show what it does not: what a round leaves in the caches shows in the
@@ -64,35 +64,6 @@ is taken with a value or without it, something less is left whatever the value."
 CANDIDATES, OTHERS, WORDINGS = 12, 2, 2
 """The assumptions for which a condition is looked for, the other prompts that narrow it down, and the conditions of
 each that are tried."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One set of assumptions, and the first failing stage without and with it, over the same rounds and rows.
-
-    `moved` is a sample of what they change of it, see `ResidualChange`.
-    """
-
-    assumed: tuple[Assumption, ...]
-    before: Residual
-    after: Residual
-    doubted: bool = False
-    moved: np.ndarray | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def settles(self) -> bool:
-        """Whether the stage failed, and is back at its floor with them."""
-        return self.before.red and self.before.settled_by(self.after) and self.before.fell_to(self.after)
-
-    @property
-    def left(self) -> float:
-        """What it leaves, as a share of the error."""
-        return self.before.share(self.after)
-
-    @property
-    def explained(self) -> float:
-        """Share of the squared error that is gone."""
-        return self.before.explained(self.after)
 
 
 class HypothesisSearch:
@@ -469,34 +440,3 @@ class HypothesisSearch:
 def _left_along(gap: np.ndarray, direction: np.ndarray) -> float:
     """What is left of an error where as much as possible of one direction is taken off it."""
     return float(gap @ gap - (gap @ direction) ** 2 / (direction @ direction))
-
-
-def can_show_in(hypothesis: CheckableHypothesis, stages: Iterable[str]) -> bool:
-    """Whether a hypothesis can show first at one of these stages."""
-    return any(matches(glob, stage) for stage in stages for glob in hypothesis.stages)
-
-
-def best_of_each(trials: Iterable[Trial]) -> list[Trial]:
-    """The best trial of every hypothesis, or pair of them, the best first."""
-    best: dict[tuple[str, ...], Trial] = {}
-    for trial in ranked_trials(trials):
-        best.setdefault(ids_of(trial), trial)
-    return list(best.values())
-
-
-def ids_of(trial: Trial) -> tuple[str, ...]:
-    """The hypotheses of a trial, whatever their values."""
-    return tuple(hypothesis.id for hypothesis, _ in trial.assumed)
-
-
-def ranked_trials(trials: Iterable[Trial]) -> list[Trial]:
-    """The least residual first; among equals fewer assumptions, then the cheaper, then what was met in public."""
-    return sorted(trials, key=trial_order)
-
-
-def trial_order(trial: Trial) -> tuple[float, int, int, bool]:
-    """What trials are ranked by."""
-    hypotheses = [hypothesis for hypothesis, _ in trial.assumed]
-    error = float(f"{trial.left:.2e}")  # residuals that differ behind the third digit are equal
-    unseen = not all(hypothesis.seen for hypothesis in hypotheses)
-    return error, len(hypotheses), sum(hypothesis.cost for hypothesis in hypotheses), unseen

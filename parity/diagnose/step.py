@@ -11,8 +11,9 @@ from math import inf
 
 from parity.diagnose.conditional import Conditional
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
+from parity.diagnose.ranking import Trial, ids_of, trial_order
 from parity.diagnose.residuals import FELL, Residual, residuals
-from parity.diagnose.search import AHEAD, HypothesisSearch, Trial, ids_of, trial_order
+from parity.diagnose.search import AHEAD, HypothesisSearch
 from parity.diagnose.trials import PromptTrials, ResidualChange, attempt
 from parity.golden.views import JoinedGoldens, JoinedSlices
 

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parity.diagnose import clock, diagnosis
+from parity.diagnose import causes, clock
 from parity.diagnose.clock import SearchClock
 from parity.diagnose.fitting import STEPS, VERTICES, beside_clean, clean_value, golden_section, parabolas
+from parity.diagnose.ranking import Trial, best_of_each
 from parity.diagnose.residuals import Residual
-from parity.diagnose.search import Trial, best_of_each
 from parity.diagnose.step import CONFIRMED, VALUES, DiagnosisStep, leading_trials
 from parity.diagnose.trials import ResidualChange
 from parity.references.hypotheses.catalogue import Fit
@@ -106,7 +106,7 @@ def test_what_fits_best_when_the_time_is_up_is_still_confirmed(tmp_path, monkeyp
     """Each counterfactual run takes one of 30 seconds; 60 hypotheses stand behind the right one."""
     ticks = iter(range(1000))
     monkeypatch.setattr(clock, "monotonic", lambda: float(next(ticks)))
-    monkeypatch.setattr(diagnosis, "components", lambda *of: ())
+    monkeypatch.setattr(causes, "components", lambda *of: ())
     asked = []
     told = SearchClock(30.0, lambda done, total, what: asked.append(what), _begun=0.0)
     found = explained(red(times(1.1), tmp_path), [scaled("factor", Q, 1.1), *NOTHING], told)
