@@ -15,7 +15,7 @@ from weakref import finalize
 import numpy as np
 
 from parity.bundled import published_configs, tiny
-from parity.errors import UsageError
+from parity.errors import NotOffered, UsageError
 from parity.factories import ENGINES, Factory
 from parity.golden.manifest import Model, Producer
 from parity.golden.smaller import Smaller
@@ -260,10 +260,17 @@ def builder(name: str, golden: TrustedGolden, limits: ProcessLimits | None = Non
     """
     from parity.isolation import IsolatedFactory
 
+    if limits is None:
+        return _factory(name, golden)
     case = golden.manifest.case
-    pair = name, *_checkpoints(golden.manifest.model), case.k
-    kept = case.partial_kv, case.kv_cache
-    return Factory(*pair, *kept) if limits is None else IsolatedFactory(*pair, limits, *kept)
+    pair = _checkpoints(golden.manifest.model)
+    return IsolatedFactory(name, *pair, case.k, limits, case.partial_kv, case.kv_cache)
+
+
+def _factory(name: str, golden: TrustedGolden) -> Factory:
+    """How to build a device in this process."""
+    case = golden.manifest.case
+    return Factory(name, *_checkpoints(golden.manifest.model), case.k, case.partial_kv, case.kv_cache)
 
 
 def gate_context(
@@ -366,12 +373,22 @@ def refuse_device(name: str, target: Path, drafter: Path, k: int) -> bool:
     return factory.rotary() is not None
 
 
-def clean_devices() -> tuple[str, ...]:
-    """Names of the devices that ship to be clean: engines that run here, and `parity.device.variants`."""
-    return (
-        *present_engines()[0],
-        *(f"parity.device.variants:{name}" for name in import_module("parity.device.variants").CLEAN),
-    )
+def clean_devices(golden: TrustedGolden) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the devices that ship to be clean: engines that run here, and `parity.device.variants`.
+
+    Returns:
+        Those that take what the golden's case asks for, and why the others do not, a sentence each.
+    """
+    variants = import_module("parity.device.variants").CLEAN
+    names, left_out = [], []
+    for name in (*present_engines()[0], *(f"parity.device.variants:{variant}" for variant in variants)):
+        try:
+            _factory(name, golden).given()
+        except NotOffered as error:
+            left_out.append(str(error))
+        else:
+            names.append(name)
+    return tuple(names), tuple(left_out)
 
 
 def planted_faults() -> tuple[dict[str, Any], dict[str, str]]:

@@ -80,7 +80,10 @@ def calibrate(
     from parity.reports.calibration import print_calibration, print_clean_gates
 
     opened = open_judging(golden)
-    names = names or clean_devices()
+    if not names:
+        names, left_out = clean_devices(opened)
+        for why in left_out:
+            click.echo(f"left out: {why}", err=True)
     if gates:
         if show or policy:
             raise UsageError(f"--{'show' if show else 'policy'} is of comparisons; --gate runs gates in their place")

@@ -103,12 +103,13 @@ def test_nothing_compared_is_inconclusive():
     assert Calibration("", "", 1).exit_code() == 3
 
 
-def test_the_default_devices_are_every_engine_that_runs_here_and_every_variant():
+def test_the_default_devices_are_every_engine_that_runs_here_and_every_variant(shallow_golden, quantised_golden):
     engines = [name for name, module in ENGINES.items() if import_module(module).absent(name) is None]
-    assert engines[0] == "numpy" and clean_devices() == (
-        *engines,
-        *(f"parity.device.variants:{name}" for name in CLEAN),
-    )
+    variants = [f"parity.device.variants:{name}" for name in CLEAN]
+    assert engines[0] == "numpy" and clean_devices(shallow_golden) == ((*engines, *variants), ())
+    names, left_out = clean_devices(quantised_golden)
+    assert [*names] == [name for name in (*engines, *variants) if name not in ("torch", "nkipy")]
+    assert any("torch: its factory takes no kv_cache" in why for why in left_out)
 
 
 def test_an_unknown_variant_is_wrong_usage(parity, small_golden):
