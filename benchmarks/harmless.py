@@ -57,12 +57,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--golden", type=Path, required=True)
     parser.add_argument("--precision", default="bfloat16")
-    parser.add_argument("--devices", nargs="*", default=[one for one in clean_devices() if one != FIRST])
+    parser.add_argument("--devices", nargs="*")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     golden = Dump(given.golden)
     first, others = figures(golden, FIRST, given.precision), []
-    for device in given.devices:
+    devices = given.devices or [one for one in clean_devices(golden)[0] if one != FIRST]
+    for device in devices:
         others.append(figures(golden, device, given.precision))
         print(
             device,
@@ -81,7 +82,7 @@ def main() -> None:
         print(f"| {name} | {mode} | {len(rows)} | {top[0]:.2g} | {high[0]:.2g} | {top[1]:.2g} | {high[1]:.2g} |")
     if given.json:
         kept = [{" ".join(key): value for key, value in one.items()} for one in (first, *others)]
-        given.json.write_text(json.dumps(dict(zip((FIRST, *given.devices), kept, strict=True))))
+        given.json.write_text(json.dumps(dict(zip((FIRST, *devices), kept, strict=True))))
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ def calibrate(
     json_file: Path | None,
 ) -> None:
     """Count the policy's false alarms: clean devices that differ in rounding only, one prompt at a time."""
+    from parity.plain import echo
     from parity.producers import clean_devices
     from parity.reports.calibration import print_calibration, print_clean_gates
 
@@ -83,7 +84,7 @@ def calibrate(
     if not names:
         names, left_out = clean_devices(opened)
         for why in left_out:
-            click.echo(f"left out: {why}", err=True)
+            echo(f"left out: {why}", err=True)
     if gates:
         if show or policy:
             raise UsageError(f"--{'show' if show else 'policy'} is of comparisons; --gate runs gates in their place")
