@@ -10,6 +10,7 @@ import pytest
 
 from parity.diagnose import causes, clock
 from parity.diagnose.clock import SearchClock
+from parity.diagnose.conditional import only
 from parity.diagnose.fitting import STEPS, VERTICES, beside_clean, clean_value, golden_section, parabolas
 from parity.diagnose.ranking import Trial, best_of_each
 from parity.diagnose.residuals import Residual
@@ -185,3 +186,16 @@ def test_a_tie_is_broken_by_every_stage_of_all_rounds(order):
     trials = SimpleNamespace(rounds=3, weigh=weigh, other_prompts=lambda: iter(()))
     step = DiagnosisStep(trials, (), 1, {}, tied[0].before)
     assert [one.assumed[0][0].id for one in step._tie_broken(tied)] == ["clean"]
+
+
+def test_what_is_nearly_right_under_a_condition_is_no_name():
+    first, left = (Residual(Q, True, error, 9.0, 3.0, None) for error in (1.0, 0.1))
+    trials = SimpleNamespace(
+        rounds=1,
+        harms_no_row=lambda *of: True,
+        weigh=lambda *of, **how: ResidualChange({Q: first}, {Q: left}),
+    )
+    step = DiagnosisStep(trials, (), 1, {Q: first}, first)
+    plain = Trial(((NOTHING[0], None),), first, left)
+    conditional = Trial(((only(NOTHING[0], SimpleNamespace(says="in round 2")), None),), first, left)
+    assert step.nearest([conditional, plain]) is plain and step.nearest([conditional]) is None

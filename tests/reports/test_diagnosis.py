@@ -1,0 +1,25 @@
+"""What a diagnosis calls the cause, in its last line."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from parity.diagnose import Cause, Diagnosis
+from parity.diagnose.residuals import Residual
+from parity.reports.diagnosis import print_diagnosis
+
+GOLDEN = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(prompts=[SimpleNamespace(id="one")])))
+
+
+def last_line(capsys, whole):
+    residual = Residual("target.embed", True, 0.01, 7.5, 2.5, None)
+    cause = Cause(
+        "tap-off", "one tap is another's", None, "target.embed", None, 0.99, residual, residual, 1, whole=whole
+    )
+    print_diagnosis(Diagnosis("local", 0, None, causes=(cause,)), GOLDEN)
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_cause_that_leaves_more_than_noise_is_said_to_be_near(capsys):
+    assert last_line(capsys, whole=True) == "diagnosis: one tap is another's (tap-off)"
+    assert last_line(capsys, whole=False) == "diagnosis: near one tap is another's (tap-off), not down to the floor"
