@@ -1,0 +1,112 @@
+"""The order in which hypotheses are tried: tier by tier, the cheap ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
+
+from parity.diagnose.clock import SHORT, TRYING, TimeIsUp
+from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
+from parity.diagnose.ranking import Trial, ranked_trials
+from parity.diagnose.residuals import Residual
+from parity.diagnose.search.conditions import ConditionSearch
+from parity.diagnose.search.pairs import pairs
+from parity.diagnose.search.parameters import fitted
+from parity.diagnose.search.parts import single_parts
+from parity.diagnose.search.stage_trials import StageTrials
+from parity.diagnose.trials import PromptTrials
+
+
+class HypothesisSearch:
+    """The search for what explains one failing stage, on top of what is assumed already.
+
+    Args:
+        trials, hypotheses, known, first: see `StageTrials`.
+        short: whether the part of the computation that is wrong is known already: a catalogue entry would only give it
+            a name, so that pairs and parameters under a condition are not tried, and less time is taken.
+    """
+
+    def __init__(
+        self,
+        trials: PromptTrials,
+        hypotheses: Sequence[CheckableHypothesis],
+        known: tuple[Assumption, ...],
+        first: Residual,
+        short: bool = False,
+    ) -> None:
+        self.stage, self.clock, self.short = StageTrials(trials, hypotheses, known, first), trials.clock, short
+        self.ended = False
+
+    def each_alone(self) -> list[Trial]:
+        """Every hypothesis alone, the best first: for a stage that is within its bounds on this prompt."""
+        made: list[Trial] = []
+        try:
+            with self.clock.trying():
+                for trials in (*self._enumerated(), *fitted(self.stage)):
+                    made += trials
+        except TimeIsUp:
+            self._cut_short("alone")
+        return ranked_trials(made)
+
+    def best(self, confirm: Callable[[Sequence[Trial]], Trial | None]) -> tuple[Trial | None, list[Trial]]:
+        """The trial that brings the stage back to its floor, or None; and every trial made, the best first.
+
+        Cheap hypotheses come first; a tier is tried whole, so that the better of two wins. `confirm` picks
+        among the trials that settle the stage the one that does not break others. Where the time is up, it picks
+        among those made so far.
+        """
+        made: list[Trial] = []
+        left = self._tiers(made)
+        while left:
+            what, tiers = left.pop(0)
+            for tier in tiers:
+                self._try_all(tier, made, what, [name for name, _ in left])
+                confirmed = confirm(ranked_trials(trial for trial in made if trial.settles))
+                if confirmed or self.ended or self.clock.untried:
+                    return confirmed, ranked_trials(made)
+        return None, ranked_trials(made)
+
+    def _tiers(self, made: list[Trial]) -> list[tuple[str, Iterator[Iterator[Trial]]]]:
+        """What is tried, in order, each in its tiers; where some passes are right, conditions go before parameters."""
+        conditions = ConditionSearch(self.stage)
+        middle = [
+            ("with a fitted parameter", fitted(self.stage)),
+            ("under a condition", conditions.tried_already(made)),
+        ]
+        last = [
+            ("with a parameter under a condition", conditions.fitted()),
+            ("in pairs", pairs(self.stage, made)),
+        ]
+        return [
+            ("of single parts", iter([single_parts(self.stage)])),
+            ("alone", self._enumerated()),
+            *(middle[::-1] if self.stage.passes else middle),
+            *([] if self.short else last),
+        ]
+
+    def _try_all(self, tier: Iterable[Trial], made: list[Trial], what: str, rest: Sequence[str]) -> None:
+        """Add a tier's trials to those made."""
+        try:
+            with self.clock.trying(SHORT if self.short else TRYING):
+                for trial in tier:
+                    made.append(trial)
+                self.stage.judge_doubted(made)
+        except TimeIsUp:
+            self.ended = True
+            if not self.short:
+                self._cut_short(what, rest)
+
+    def _cut_short(self, what: str, rest: Sequence[str] = ()) -> None:
+        """Say what the limit leaves out."""
+        left = f"not all hypotheses {what}" + (f", and none {', '.join(rest)}," if rest else "")
+        self.clock.untried.append(f"{self.stage.first.stage}: {left} were tried ({self.stage.asked} trials were made)")
+
+    def _enumerated(self) -> Iterator[Iterator[Trial]]:
+        """Discrete values, one tier for each cost; what a right prefill speaks against comes last."""
+        for cost in sorted(set(map(self._cost, self.stage.hypotheses))):
+            tier = [hypothesis for hypothesis in self.stage.hypotheses if self._cost(hypothesis) == cost]
+            yield self.stage.each(((one, value),) for one in tier for value in self.stage.values(one))
+
+    def _cost(self, hypothesis: CheckableHypothesis) -> float:
+        """What shows in every pass can hardly be the cause where the prefill is right."""
+        return inf if self.stage.passes == "verify" and hypothesis.cost == 1 else hypothesis.cost
