@@ -10,6 +10,7 @@ from typing import Any
 
 from parity.compare.places import sources
 from parity.compare.report import Place
+from parity.diagnose.attempts import attempt
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components import Component, StageProduct, components
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
@@ -18,7 +19,7 @@ from parity.diagnose.refit import refitted
 from parity.diagnose.residuals import Residual
 from parity.diagnose.search import HypothesisSearch
 from parity.diagnose.step import MOST, DiagnosisStep
-from parity.diagnose.trials import PromptTrials, attempt
+from parity.diagnose.trials import PromptTrials
 from parity.stages import TARGET_EMBED
 
 CAUSES = 6

@@ -7,18 +7,16 @@ search found chooses between their rows. That carries every hypothesis and every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from parity.compare.relations import Facts, Predicate, separating
+from parity.compare.relations import Facts, Predicate
 from parity.compare.rows import Clock, StageRows
 from parity.diagnose.hypothesis import CheckableHypothesis, FitRange, NotComparable
-from parity.diagnose.residuals import ROW, row_noise
 from parity.golden.views import DumpView
-from parity.metrics import measure
 from parity.trace import Tensors
 
 
@@ -156,57 +154,3 @@ def chosen_rows(facts: RowFacts, where: Predicate, without: Tensors, with_: Tens
         else:
             raise NotComparable
     return mixed
-
-
-@dataclass(frozen=True)
-class RowEvidence:
-    """Which rows a hypothesis explains and which it spoils, bool [R] each, and the facts of those rows."""
-
-    explained: np.ndarray
-    spoilt: np.ndarray
-    unexplained: np.ndarray
-    facts: Facts
-
-    def conditions(self) -> Iterator[tuple[Predicate, bool]]:
-        """What tells the explained rows from the spoilt ones, the simplest first; none where it spoils none, explains
-        none, or leaves more rows unexplained than chance does."""
-        wrong = int(self.explained.sum() + self.unexplained.sum())
-        if self.explained.any() and self.spoilt.any() and self.unexplained.sum() <= LEFT * wrong:
-            yield from separating(self.explained, self.explained | self.spoilt, self.facts)
-
-
-LEFT = 0.05
-"""The share of the wrong rows that may stay wrong under a hypothesis: experts that flip at a router tie do."""
-
-BEYOND, LESS = 2.0, 0.5
-"""A row tells something where one of two errors is beyond twice the noise, and the other less than half of it."""
-
-
-def row_evidence(true: StageRows, other: StageRows, facts: Facts, precision: str = "bfloat16") -> RowEvidence:
-    """The rows of one stage of a run in this precision, judged without a hypothesis and with it."""
-    if true.floor is None or other.floor is None:
-        wrong, spoils = (_differ(side) for side in (true, other))
-        return RowEvidence(wrong & ~spoils, ~wrong & spoils, wrong & spoils, facts)
-    before, after = (measure(side.golden, side.device, row_axes=1).rows.rel_l2 for side in (true, other))
-    floors = [row_noise(side, precision) for side in (true, other)]
-    explained = (before > BEYOND * floors[0]) & (after <= LESS * before)
-    spoilt = (after > BEYOND * floors[1]) & (before <= LESS * after)
-    left = (before > ROW * floors[0]) & (after > ROW * floors[1]) & ~explained & ~spoilt
-    return RowEvidence(explained, spoilt, left, facts)
-
-
-def shape_evidence(explained: bool, spoilt: bool, facts: Facts) -> RowEvidence:
-    """One row for a tensor that a hypothesis gives another shape: the device's, the one without it, or neither."""
-    one, other, neither = (np.array([each]) for each in (explained, spoilt, not explained and not spoilt))
-    return RowEvidence(one, other, neither, facts)
-
-
-def _differ(rows: StageRows) -> np.ndarray:
-    return np.asarray((rows.golden != rows.device).reshape(len(rows.golden), -1).any(axis=1))
-
-
-def joined_evidence(parts: Sequence[RowEvidence]) -> RowEvidence:
-    """That of several stages, or prompts."""
-    names = ("explained", "spoilt", "unexplained")
-    masks: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return RowEvidence(**masks, facts=joined([part.facts for part in parts]))

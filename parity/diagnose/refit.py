@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 
+from parity.diagnose.attempts import attempt
 from parity.diagnose.fitting import GRID, STEPS, Curve, golden_section
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.ranking import can_show_in
 from parity.diagnose.residuals import Residual
-from parity.diagnose.trials import PromptTrials, attempt
+from parity.diagnose.trials import PromptTrials
 
 
 def refitted(

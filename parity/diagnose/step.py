@@ -9,12 +9,13 @@ from functools import partial
 from itertools import chain, islice
 from math import inf
 
+from parity.diagnose.attempts import attempt
 from parity.diagnose.conditional import Conditional
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.ranking import Trial, ids_of, trial_order
 from parity.diagnose.residuals import FELL, Residual, residuals
 from parity.diagnose.search import AHEAD, HypothesisSearch
-from parity.diagnose.trials import PromptTrials, ResidualChange, attempt
+from parity.diagnose.trials import PromptTrials, ResidualChange
 from parity.golden.views import JoinedGoldens, JoinedSlices
 
 CONFIRMED = 5

@@ -5,33 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from parity.compare.places import segment
 from parity.compare.rebased import SettledRun
-from parity.compare.rows import stage_rows
 from parity.diagnose.clock import SearchClock
-from parity.diagnose.conditional import RowEvidence, RowFacts, joined_evidence, row_evidence, shape_evidence
 from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.counterfactual_runs import (
     CounterfactualReference,
     CounterfactualRuns,
     CounterfactualTensors,
     NothingChanged,
-    Undetermined,
 )
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis, NotComparable
 from parity.diagnose.residuals import Residual, red_rows, residuals
-from parity.errors import ParityError
-from parity.golden.manifest import Generation, Mode, Variant
+from parity.diagnose.tensors import contents_of, differ, sampled_gap
+from parity.golden.manifest import Generation, Mode
 from parity.golden.views import DumpView, GoldenSlice, PromptSlice, TrustedGolden
 from parity.policy import Policy
 from parity.trace import ForcingTrace, Tensors, Trace
-
-SAMPLED = 4096
-"""Elements of a stage by which it is estimated what two hypotheses do together."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +204,7 @@ class PromptTrials:
         true, before = self._baseline(known, rounds, stages, last)
         made = self.counterfactuals.tensors(golden, (*known, *assumed), stages, last)
         places = [place for place in true.keys() | made.tensors.keys() if not stages or place[1] in stages]
-        if not any(_differ(true.get(place), made.tensors.get(place)) for place in places):
+        if not any(differ(true.get(place), made.tensors.get(place)) for place in places):
             raise NothingChanged
         if made.undetermined:  # what is not determined explains nothing: out of the error on both sides
             rows = {
@@ -221,7 +215,7 @@ class PromptTrials:
             same = self._filled(CounterfactualTensors(true, rows), rounds)
             before = self._residuals(rounds, CounterfactualGolden(golden, same, self.mode), stages)
         view = self._view(golden, made, (*known, *assumed), last, stages, rounds, own_floor)
-        moved = _gap(true, made.tensors, stages[0]) if len(stages) == 1 else None
+        moved = sampled_gap(true, made.tensors, stages[0]) if len(stages) == 1 else None
         return ResidualChange(before, self._residuals(rounds, view, stages), moved)
 
     def gap(self, known: Sequence[Assumption], rounds: int, stage: str) -> np.ndarray | None:
@@ -229,51 +223,13 @@ class PromptTrials:
         has no numbers of the same shapes."""
         _, run = self.cut(rounds)
         true, _ = self._baseline(known, rounds, (stage,), stage)
-        return _gap(true, _contents(run, run.manifest.case.precision), stage)
+        return sampled_gap(true, contents_of(run, run.manifest.case.precision), stage)
 
-    def siblings(self, stage: str) -> list[str]:
-        """The same stage of every layer, as far as the run shows it."""
-        names, shown = self.golden.declared, set(self.run.manifest.stages)
-        template = names[stage].stage.template
-        return [name for name, named in names.items() if named.stage.template == template and name in shown]
-
-    def evidence(
-        self, known: Sequence[Assumption], assumed: Sequence[Assumption], stages: Sequence[str]
-    ) -> RowEvidence:
-        """Which rows of these stages further assumptions explain, and which they spoil, over all rounds of the prompt.
-
-        Raises:
-            NotComparable: there is no row to judge by.
-        """
-        golden, run = self.cut(self.rounds)
-        views = []
-        for assumptions in (known, (*known, *assumed)):
-            made = self.counterfactuals.tensors(golden, assumptions, stages)
-            views.append(self._view(golden, made, assumptions, None, stages, self.rounds, own_floor=False))
-        facts, parts = RowFacts(golden), []
-        for stage in stages:
-            true, other = (stage_rows(view, run, golden.declared[stage]) for view in views)
-            if true is not None and other is not None:
-                rounds = set(true.round.tolist()) & set(other.round.tolist())
-                true, other = (side.take(np.isin(side.round, [*rounds])) for side in (true, other))
-                precision = run.manifest.case.precision
-                parts += [row_evidence(true, other, facts.of_rows(true), precision)] if rounds else []
-            parts += self._shapes(stage, views[0].tensors, views[1].tensors, facts)
-        if not parts:
-            raise NotComparable
-        return joined_evidence(parts)
-
-    def _shapes(self, stage: str, true: Tensors, other: Tensors, facts: RowFacts) -> list[RowEvidence]:
-        """The rounds in which assumptions make another number of rows: one row of evidence stands for each."""
-        _, run = self.cut(self.rounds)
-        parts = []
-        for round_ in range(self.rounds + 1):
-            shapes = [side[round_, stage].shape if (round_, stage) in side else None for side in (true, other)]
-            if shapes[0] != shapes[1]:
-                row = run.rows.get((run.manifest.case.precision, 0, round_, stage))
-                seen = None if row is None else tuple(row.full_shape)
-                parts.append(shape_evidence(seen == shapes[1], seen == shapes[0], facts.of_place(round_, stage)))
-        return parts
+    def stages_under(self, assumed: Sequence[Assumption], stages: Sequence[str]) -> CounterfactualGolden:
+        """What these stages are under assumptions, over all rounds, with the golden's own floor."""
+        golden, _ = self.cut(self.rounds)
+        made = self.counterfactuals.tensors(golden, assumed, stages)
+        return self._view(golden, made, assumed, None, stages, self.rounds, own_floor=False)
 
     def harms_no_row(self, known: Sequence[Assumption], assumed: Sequence[Assumption], rounds: int, stage: str) -> bool:
         """Whether every row that is within its bound without an assumption still is with it."""
@@ -331,7 +287,7 @@ class PromptTrials:
         if known:
             made = self.counterfactuals.tensors(golden, known)
             truth = self._view(golden, made, known, None, (), rounds, own_floor=False)
-        return hypothesis.infer(_contents(run, run.manifest.case.precision), _contents(truth, "float32"))
+        return hypothesis.infer(contents_of(run, run.manifest.case.precision), contents_of(truth, "float32"))
 
     def _baseline(
         self, known: Sequence[Assumption], rounds: int, stages: Sequence[str], last: str | None
@@ -357,7 +313,7 @@ class PromptTrials:
         if self.mode != "local":
             return False
         places = [place for place in view.tensors if place[1] == name]
-        return not any(_differ(golden.contents("float32", 0, *place), view.tensors[place]) for place in places)
+        return not any(differ(golden.contents("float32", 0, *place), view.tensors[place]) for place in places)
 
     def _view(
         self,
@@ -391,47 +347,3 @@ class PromptTrials:
                 raise NotComparable
             filled[place] = np.where(rows[(..., *(None,) * (value.ndim - 1))], device.astype(value.dtype), value)
         return filled
-
-
-def _gap(before: Tensors, after: Tensors, stage: str) -> np.ndarray | None:
-    """A sample of `after` - `before` at a stage over all rounds; what is not determined counts as unchanged."""
-    places = sorted(place for place in before if place[1] == stage)
-    if not places or any(place not in after or after[place].shape != before[place].shape for place in places):
-        return None
-    if any(before[place].dtype.kind in "iub" for place in places):
-        return None
-    apart = np.concatenate([(after[place].astype(np.float32) - before[place]).ravel() for place in places])
-    some: np.ndarray = np.nan_to_num(apart[:: -(-len(apart) // SAMPLED) or 1], posinf=0.0, neginf=0.0)
-    return some
-
-
-def _differ(true: np.ndarray | None, value: np.ndarray | None) -> bool:
-    """Whether two tensors differ in a value, or only one of the two is there; NaN equals NaN."""
-    return true is None or value is None or not np.array_equal(true, value, equal_nan=value.dtype.kind == "f")
-
-
-def _contents(dump: DumpView, variant: Variant) -> Tensors:
-    places = [(round_, stage) for stored, _, round_, stage in dump.rows if stored == variant]
-    tensors = {place: dump.contents(variant, 0, *place) for place in places}
-    return {place: value for place, value in tensors.items() if value is not None}
-
-
-T = TypeVar("T")
-
-
-def attempt(trial: Callable[[], T], later: Callable[[], T | None] = lambda: None) -> T | None:
-    """What a trial gives; None where the hypothesis changes nothing, or cannot apply to these checkpoints or this
-    prompt.
-
-    `later` is the same trial over more rounds, for a hypothesis that these rounds do not determine.
-    """
-    try:
-        return trial()
-    except Undetermined:
-        return later()
-    except ParityError:
-        raise
-    except Exception as error:
-        if getattr(error, "skip", False):
-            return None
-        raise

@@ -8,8 +8,9 @@ from ml_dtypes import bfloat16
 
 from parity.compare.relations import Predicate
 from parity.compare.rows import StageRows
-from parity.diagnose.conditional import RowFacts, chosen_rows, only, row_evidence
+from parity.diagnose.conditional import RowFacts, chosen_rows, only
 from parity.diagnose.hypothesis import NotComparable
+from parity.diagnose.row_evidence import row_evidence
 from parity.diagnose.trials import PromptTrials
 from parity.stages import declared
 from tests.diagnose.test_honest import Q, red

@@ -9,13 +9,15 @@ from math import inf
 
 import numpy as np
 
-from parity.diagnose.conditional import RowEvidence, joined_evidence, only
+from parity.diagnose.attempts import attempt
+from parity.diagnose.conditional import only
 from parity.diagnose.hypothesis import Assumption
 from parity.diagnose.ranking import Trial, ranked_trials, trial_order
 from parity.diagnose.residuals import red_rows
+from parity.diagnose.row_evidence import RowEvidence, joined_evidence, stage_evidence
 from parity.diagnose.search.parameters import best_value
 from parity.diagnose.search.stage_trials import StageTrials
-from parity.diagnose.trials import PromptTrials, attempt
+from parity.diagnose.trials import PromptTrials
 
 PART = 0.5
 """What explains some rows leaves less than this of the error in these, and does not move others' that much."""
@@ -110,5 +112,4 @@ class ConditionSearch:
 
     def _evidence(self, trials: PromptTrials, assumption: Assumption) -> RowEvidence | None:
         """Which rows of the failing stage, in every layer of a prompt, a further assumption explains and spoils."""
-        stages = trials.siblings(self.first.stage)
-        return attempt(partial(trials.evidence, self.stage.known, (assumption,), stages))
+        return attempt(partial(stage_evidence, trials, self.stage.known, assumption, self.first.stage))

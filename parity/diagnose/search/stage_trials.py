@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from parity.diagnose.attempts import attempt
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.ranking import Trial, best_of_each, can_show_in
 from parity.diagnose.residuals import Residual
-from parity.diagnose.trials import PromptTrials, attempt
+from parity.diagnose.trials import PromptTrials
 
 AHEAD = 3
 """Rounds after the first failing one that show what it does not: what a round leaves in the caches shows in the

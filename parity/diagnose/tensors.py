@@ -1,0 +1,36 @@
+"""Tensors of one prompt beside each other: whether two differ, and a sample of by how much."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.golden.manifest import Variant
+from parity.golden.views import DumpView
+from parity.trace import Tensors
+
+SAMPLED = 4096
+"""Elements of a stage by which it is estimated what two hypotheses do together."""
+
+
+def sampled_gap(before: Tensors, after: Tensors, stage: str) -> np.ndarray | None:
+    """A sample of `after` - `before` at a stage over all rounds; what is not determined counts as unchanged."""
+    places = sorted(place for place in before if place[1] == stage)
+    if not places or any(place not in after or after[place].shape != before[place].shape for place in places):
+        return None
+    if any(before[place].dtype.kind in "iub" for place in places):
+        return None
+    apart = np.concatenate([(after[place].astype(np.float32) - before[place]).ravel() for place in places])
+    some: np.ndarray = np.nan_to_num(apart[:: -(-len(apart) // SAMPLED) or 1], posinf=0.0, neginf=0.0)
+    return some
+
+
+def differ(true: np.ndarray | None, value: np.ndarray | None) -> bool:
+    """Whether two tensors differ in a value, or only one of the two is there; NaN equals NaN."""
+    return true is None or value is None or not np.array_equal(true, value, equal_nan=value.dtype.kind == "f")
+
+
+def contents_of(dump: DumpView, variant: Variant) -> Tensors:
+    """All tensors of a dump of one prompt in this precision, by round and stage."""
+    places = [(round_, stage) for stored, _, round_, stage in dump.rows if stored == variant]
+    tensors = {place: dump.contents(variant, 0, *place) for place in places}
+    return {place: value for place, value in tensors.items() if value is not None}
