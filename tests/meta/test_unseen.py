@@ -20,15 +20,20 @@ def test_every_fault_has_an_id_of_its_own():
 
 def test_every_fault_says_which_set_it_is_of():
     of = [fault.truth["set"] for fault in FAULTS.values()]
-    assert set(of) == {1, 2, 3, 4, 5}
+    assert set(of) == {1, 2, 3, 4, 5, 6}
     assert of.count(2) == of.count(3) == 40
-    assert of.count(4) == of.count(5) == 24
+    assert of.count(4) == of.count(5) == of.count(6) == 24
 
 
 def test_the_fifth_set_is_half_conditional_and_holds_three_of_float32():
     fifth = [fault for fault in FAULTS.values() if fault.number == 5]
     assert sum(bool(fault.words) for fault in fifth) in (12, 13)
     assert [fault.precision for fault in fifth].count("float32") == 3
+
+
+def test_the_sixth_set_is_half_conditional():
+    sixth = [fault for fault in FAULTS.values() if fault.number == 6]
+    assert sum(bool(fault.words) for fault in sixth) == 12
 
 
 def test_every_truth_is_filled_in():
