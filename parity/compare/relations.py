@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.compare.entered import entered_tokens
 from parity.compare.rows import Clock, StageRows, stage_rows
 from parity.errors import UsageError
 from parity.files import config_of
@@ -34,6 +35,7 @@ class Facts:
         cached: rows in the model's own cache before the pass; None where that is not known.
         accepted: drafts that the round before accepted, -1 in the prefill and in round 1; None where not known.
         layer: of the row's stage, -1 outside the layers; None where all rows are of one stage.
+        token: the id that entered the row's pass at its position, -1 where that is not known; None where it never is.
     """
 
     prompt: np.ndarray
@@ -49,6 +51,7 @@ class Facts:
     cached: np.ndarray | None = None
     accepted: np.ndarray | None = None
     layer: np.ndarray | None = None
+    token: np.ndarray | None = None
 
     @classmethod
     def of(cls, golden: DumpView, rows: StageRows) -> Facts:
@@ -58,7 +61,7 @@ class Facts:
 
     @classmethod
     def of_places(cls, golden: DumpView, rows: StageRows) -> Facts:
-        """The same but for experts and lengths: what takes no tensor and no config."""
+        """The same but for experts and lengths: what takes no tensor of the stage's layer and no config."""
         cases = golden.manifest.case.prompts
         edges = np.flatnonzero(np.diff(rows.prompt, prepend=-1) | np.diff(rows.round, prepend=-1))
         counts = np.diff(np.append(edges, len(rows.prompt)))
@@ -74,6 +77,7 @@ class Facts:
             side=rows.named.stage.side,
             cached=cached,
             accepted=accepted,
+            token=entered_tokens(golden, rows),
         )
 
 
@@ -229,7 +233,7 @@ def _edge(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
     return f"none before {first} = {named[0]}, {int((bad & judged).sum())} of {int(behind.sum())} rows from there on"
 
 
-_ABSENT = {"layer": -1, "accepted": -1, "cached": 0}
+_ABSENT = {"layer": -1, "accepted": -1, "cached": 0, "token": -1}
 """What stands where a fact of a row is not known."""
 
 
@@ -248,7 +252,7 @@ def _least(name: str, value: int) -> Callable[[Facts], np.ndarray]:
 
 def _most(name: str, value: int) -> Callable[[Facts], np.ndarray]:
     """A layer or an accepted count that there is none of is not less than any."""
-    first = _ABSENT.get(name, -1) + 1 if name in ("layer", "accepted") else 0
+    first = _ABSENT.get(name, -1) + 1 if name in ("layer", "accepted", "token") else 0
     return lambda facts: np.asarray((_known(facts, name) <= value) & (_known(facts, name) >= first))
 
 
@@ -384,6 +388,17 @@ def _periods(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
             yield Predicate(says, _rest(name, period, int(rest[0])), period)
 
 
+def _tokens(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """One token, the ids from one on, or those up to one."""
+    if facts.token is None or not bad.any() or (facts.token[bad] < 0).any():
+        return
+    least, most, tried = int(facts.token[bad].min()), int(facts.token[bad].max()), len(np.unique(facts.token))
+    if least == most:
+        yield Predicate(f"token {least} only", _is("token", least), tried)
+    yield Predicate(f"token ids from {least} on", _least("token", least), tried)
+    yield Predicate(f"token ids up to {most}", _most("token", most), tried)
+
+
 def _anywhere(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """From any place on or before it, whoever set it."""
     if bad.any():
@@ -416,6 +431,7 @@ FAMILIES: tuple[PredicateFamily, ...] = (
     _behind,
     _periods,
     _caches,
+    _tokens,
     _anywhere,
 )
 """Simplest first: what several of them say alike is told by the first."""

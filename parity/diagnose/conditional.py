@@ -127,9 +127,37 @@ class RowFacts:
         return {int(expert): (chosen == expert).any(axis=1) for expert in np.unique(chosen)}
 
 
+BY_ROW = (
+    "prompt",
+    "round",
+    "position",
+    "index",
+    "count",
+    "prompts",
+    "committed",
+    "cached",
+    "accepted",
+    "layer",
+    "token",
+)
+"""The facts that are arrays of rows."""
+
+
 def joined(parts: Sequence[Facts]) -> Facts:
     """The facts of several stages' rows, one behind the other; experts, of which each layer has its own, of one."""
-    names = ("prompt", "round", "position", "index", "count", "prompts", "committed", "cached", "accepted", "layer")
+    names = (
+        "prompt",
+        "round",
+        "position",
+        "index",
+        "count",
+        "prompts",
+        "committed",
+        "cached",
+        "accepted",
+        "layer",
+        "token",
+    )
     rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     return replace(parts[0], **rows, experts=parts[0].experts if len(parts) == 1 else {})
 

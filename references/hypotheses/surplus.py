@@ -59,11 +59,11 @@ def target_seed(loop: Loop, whose: str, late: bool) -> Mutation:
 
 
 SEED = "target: {} {{value}} is committed behind the prompt as one more, and the next ones one further"
-for id, when, stage, late in (
-    ("commit-seed-row", "with the prefill", "kv.target.*", False),
-    ("commit-seed-row-late", "before the first draft", "target.layers.*.q", True),
+for id, when, stages, late in (
+    ("commit-seed-row", "with the prefill", ("kv.target.*",), False),
+    ("commit-seed-row-late", "before the first draft", ("target.layers.*.q", "kv.target.*"), True),
 ):
-    declared = seeds(id, SEED.format(when), stages=(stage,), values=(FIRST, LAST, EMPTY))
+    declared = seeds(id, SEED.format(when), stages=stages, values=(FIRST, LAST, EMPTY))
     declared(partial(target_seed, late=late))
 
 

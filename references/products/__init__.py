@@ -42,20 +42,18 @@ def _taps(loop: Any, stage: str) -> Parts:
 
 
 def _rows_of_table(table: Any, stack: ExitStack) -> Made:
-    """The rows that ids choose, and those of ids that are off."""
+    """The rows that ids choose of a table, and those of the ids of rows beside them."""
     seen = entered(table, stack)
 
     def made() -> list[Product]:
-        ids, held = torch.cat([one.flatten() for one in seen]), table.weight.detach().double()
+        ids, held = torch.cat([one.flatten() for one in seen]), table.weight.detach().float()
 
         def others() -> Iterator[tuple[str, Any]]:
             for step in (1, -1):
                 where = "behind" if step > 0 else "before"
-                yield f"the embedding of the id {where}", held[(ids + step) % len(held)].numpy()
-                yield f"the embedding of the row {where}'s id", held[ids.roll(-step)].numpy()
-            yield "the embedding of id 0", held[torch.zeros_like(ids)].numpy()
+                yield f"the embedding of the row {where}'s id", held[ids.roll(-step)].double().numpy()
 
-        return [Product(held[ids].numpy(), None, (), others)]
+        return [Product(held[ids].double().numpy(), None, (), others, table=(ids.numpy(), held.numpy()))]
 
     return made
 

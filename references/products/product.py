@@ -41,6 +41,7 @@ class Product:
         led: rows that are led back at the most: what costs much is asked for some.
         keys: makes the keys that some rows attend to, from their numbers; None where the product is not attention's.
         beside: other weights [C, D] that might stand in the weight's place, as (whose, weight).
+        table: where ids choose rows: (ids [R], float32 [V, C]).
     """
 
     x: Any
@@ -52,6 +53,7 @@ class Product:
     led: int | None = None
     keys: Callable[[Sequence[int]], Any] | None = None
     beside: Callable[[], Iterator[tuple[str, Any]]] = lambda: iter(())
+    table: tuple[Any, Any] | None = None
 
 
 def kept_in(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -30,6 +30,7 @@ def facts(side: str = "target", rounds: int = 6, rows: int = 5) -> Facts:
 
 SEEN = facts()
 DRAFTER = facts("drafter")
+TOKENS = replace(SEEN, token=np.random.default_rng(0).choice([3, 40, 700, 1263, 1264, 1265], len(SEEN.position)))
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,10 @@ DRAFTER = facts("drafter")
             "from 64 = original_max_position_embeddings on, in prefill rows",
             SEEN,
         ),
+        (TOKENS.token >= 1264, "token ids from 1264 on", TOKENS),
+        (TOKENS.token <= 40, "token ids up to 40", TOKENS),
+        (TOKENS.token == 1265, "token 1265 only", TOKENS),
+        ((TOKENS.token >= 1264) & (TOKENS.round == 0), "token ids from 1264 on, in prefill rows", TOKENS),
         ((DRAFTER.index >= 2) & (DRAFTER.round > 0), "masked rows only", DRAFTER),
         ((DRAFTER.index == 1) & (DRAFTER.round > 0), "the NTP row only", DRAFTER),
     ],

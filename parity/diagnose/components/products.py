@@ -12,6 +12,7 @@ from parity.diagnose.components.keys import in_keys
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
 from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.seen_keys import Keys
+from parity.diagnose.components.tables import in_table
 from parity.diagnose.components.weights import any_weight, block_scales, in_weights
 from parity.diagnose.components.wrong import FULL, Component, WrongRows, best_of
 
@@ -59,6 +60,11 @@ class StageProduct(Protocol):
         ...
 
     @property
+    def table(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Where ids choose rows: (ids [R], the rows of all ids [V, C])."""
+        ...
+
+    @property
     def inside(self) -> str:
         """What the rows of the product are called, where something lies between them and the stage's."""
         ...
@@ -82,6 +88,7 @@ def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component |
             wrong.judged(f"{wrong.where}{says}", (other[wrong.numbers] - x)[:, wrong.columns], 0)
             for says, other in product.others()
         )
+        yield from in_table(wrong, product.table) if product.table is not None else ()
         return
     weight = product.weight[wrong.columns].astype(np.float64)
     held = [(name, x[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]

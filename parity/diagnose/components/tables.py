@@ -1,0 +1,72 @@
+"""A stage whose rows ids choose of a table: which rows a device has instead, and by what rule of the ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from parity.diagnose.components.wrong import Component, WrongRows
+
+ASKED = 256
+"""Wrong rows that are looked up, of many."""
+
+BLOCK = 1 << 14
+"""Rows of the table that are compared at once."""
+
+TOLD = 3
+"""Ids that are told one by one, where no rule gives them."""
+
+
+def in_table(wrong: WrongRows, table: tuple[np.ndarray, np.ndarray]) -> Iterator[Component | None]:
+    """The rows of other ids, each wrong row's the nearest one.
+
+    Args:
+        table: the ids [R] of the stage's rows and the rows [V, C] of all ids.
+    """
+    ids, held = table[0][wrong.numbers], table[1]
+    count = len(wrong.numbers)
+    some = np.unique(np.linspace(0, count - 1, min(count, ASKED)).astype(int))
+    found = _nearest(wrong.device[some], held)
+    for says, other, numbers in _rules(ids[some], found, len(held)):
+        taken = other(ids)
+        if np.array_equal(taken[some], found) and taken.min() >= 0 and taken.max() < len(held):
+            change = held[taken].astype(np.float64) - wrong.golden
+            yield wrong.judged(f"{wrong.where}{says}", change[:, wrong.columns], numbers)
+            return
+    if len(some) == count:
+        pairs = dict(zip(ids.tolist(), found.tolist(), strict=True))
+        told = ", ".join(f"{mine} as {theirs}" for mine, theirs in sorted(pairs.items())[:TOLD])
+        more = f" and {len(pairs) - TOLD} more" if len(pairs) > TOLD else ""
+        taken = held[found].astype(np.float64) - wrong.golden
+        says = f"{wrong.where}the embeddings of other ids: {told}{more}"
+        yield wrong.judged(says, taken[:, wrong.columns], count)
+
+
+def _nearest(rows: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """The number of the nearest row of a table, of each row: [R]."""
+    best, found = np.full(len(rows), np.inf), np.zeros(len(rows), np.int64)
+    for first in range(0, len(held), BLOCK):
+        block = held[first : first + BLOCK].astype(np.float64)
+        apart = (block**2).sum(axis=1) - 2 * rows @ block.T
+        nearest = apart.argmin(axis=1)
+        least = apart[np.arange(len(rows)), nearest]
+        closer = least < best
+        best[closer], found[closer] = least[closer], first + nearest[closer]
+    return found
+
+
+Rule = Callable[[np.ndarray], np.ndarray]
+"""From the ids [R] of rows to those whose rows of the table they have."""
+
+
+def _rules(ids: np.ndarray, found: np.ndarray, size: int) -> Iterator[tuple[str, Rule, int]]:
+    """What may make the ids found [R] of the rows' own: (what it is, the rule, its numbers)."""
+    first, step, bit = int(found[0]), int(found[0] - ids[0]), int(found[0] ^ ids[0])
+    yield f"the embedding of id {first}", lambda own: np.full_like(own, first), int(first > 0)
+    most = next((most for most in range(int(found.max()) + 1, int(ids.max()) + 1) if (ids % most == found).all()), size)
+    yield f"the embedding of the id modulo {most}", lambda own: own % most, 1
+    beside = {1: "behind", -1: "before"}.get(step, f"{step:+d}")
+    yield f"the embedding of the id {beside}", lambda own: (own + step) % size, int(abs(step) > 1)
+    if bit & (bit - 1) == 0:
+        yield f"the embedding of the id with bit {bit} changed", lambda own: own ^ bit, 1

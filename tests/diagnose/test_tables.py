@@ -1,0 +1,46 @@
+"""Rows that ids choose of a table: which ones a device has instead, and by what rule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parity.diagnose.components.tables import in_table
+from tests.diagnose.test_components import random, said, wrong
+
+TABLE = random(96, 48, seed=3).astype(np.float32)
+IDS = np.append(np.random.default_rng(4).integers(0, 96, 56), [7, 50, 9, 61])
+GOLDEN = TABLE[IDS].astype(np.float64)
+
+
+def told(taken: np.ndarray) -> str:
+    """What is said of rows of these ids."""
+    off = wrong(GOLDEN, TABLE[taken].astype(np.float64))
+    return said(in_table(off, (IDS, TABLE)))
+
+
+@pytest.mark.parametrize(
+    ("taken", "says"),
+    [
+        (np.where(IDS >= 80, 79, IDS), "the embedding of id 79"),
+        ((IDS + 1) % 96, "the embedding of the id behind"),
+        (np.maximum(IDS - 1, 0), "the embedding of the id before"),
+        (np.where(IDS < 90, IDS + 5, IDS), "the embedding of the id +5"),
+        (np.where(IDS ^ 32 < 96, IDS ^ 32, IDS), "the embedding of the id with bit 32 changed"),
+        (IDS % 64, "the embedding of the id modulo 64"),
+    ],
+)
+def test_the_rule_of_the_ids_is_told(taken, says):
+    assert told(taken).startswith(says)
+
+
+def test_without_a_rule_a_few_of_the_ids_are_told():
+    swapped = IDS.copy()
+    for one, other in ((7, 50), (50, 9), (9, 61), (61, 7)):
+        swapped[other == IDS] = one
+    assert told(swapped).startswith("the embeddings of other ids: 7 as 61, 9 as 50, 50 as 7 and 1 more")
+
+
+def test_rows_of_no_id_are_not_told():
+    off = wrong(GOLDEN, GOLDEN + random(*GOLDEN.shape, seed=5) * 0.3)
+    assert said(in_table(off, (IDS, TABLE))) == ""
