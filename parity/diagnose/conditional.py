@@ -128,17 +128,8 @@ class RowFacts:
 
 
 BY_ROW = (
-    "prompt",
-    "round",
-    "position",
-    "index",
-    "count",
-    "prompts",
-    "committed",
-    "cached",
-    "accepted",
-    "layer",
-    "token",
+    *("prompt", "round", "position", "index", "count", "prompts"),
+    *("committed", "cached", "accepted", "layer", "token"),
 )
 """The facts that are arrays of rows."""
 

@@ -64,7 +64,8 @@ def _rules(ids: np.ndarray, found: np.ndarray, size: int) -> Iterator[tuple[str,
     """What may make the ids found [R] of the rows' own: (what it is, the rule, its numbers)."""
     first, step, bit = int(found[0]), int(found[0] - ids[0]), int(found[0] ^ ids[0])
     yield f"the embedding of id {first}", lambda own: np.full_like(own, first), int(first > 0)
-    most = next((most for most in range(int(found.max()) + 1, int(ids.max()) + 1) if (ids % most == found).all()), size)
+    sizes = range(int(ids.min()), int(found.max()), -1)  # ids below it are right
+    most = next((most for most in sizes if (ids % most == found).all()), size)
     yield f"the embedding of the id modulo {most}", lambda own: own % most, 1
     beside = {1: "behind", -1: "before"}.get(step, f"{step:+d}")
     yield f"the embedding of the id {beside}", lambda own: (own + step) % size, int(abs(step) > 1)
