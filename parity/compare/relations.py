@@ -150,6 +150,9 @@ def _numbers(part: dict[str, Any]) -> Iterator[tuple[str, int]]:
 FEWEST = 3
 """Rows of a stage from which "every row" says something."""
 
+FEW_ROWS = "too few rows"
+"""How a relation begins that tells none."""
+
 BITS = 10.0
 """A condition among n tried is believed where chance picks such rows less than once in 2^10 n times."""
 
@@ -191,8 +194,8 @@ def relation(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
     if count == all_ >= FEWEST:
         return "every row"
     for predicate, believed in separating(bad, judged, facts):
-        return predicate.says if believed else f"too few rows ({count} bad of {all_}) to tell a condition"
-    return _edge(bad, judged, facts)
+        return predicate.says if believed else f"{FEW_ROWS} ({count} bad of {all_}) to tell a condition"
+    return _edge(bad, judged, facts) or _most_of(bad, judged, facts)
 
 
 def separating(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> Iterator[tuple[Predicate, bool]]:
@@ -231,6 +234,25 @@ def _edge(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
     if chance < BITS or not named:
         return ""
     return f"none before {first} = {named[0]}, {int((bad & judged).sum())} of {int(behind.sum())} rows from there on"
+
+
+MANY = 0.5
+"""The share of a condition's rows that are bad where it is told all the same: some are off by less than noise."""
+
+
+def _most_of(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
+    """The condition outside of which no row is bad, and most rows inside are; the one with the fewest clean ones."""
+    all_, count, number = int(judged.sum()), int(bad[judged].sum()), 0
+    best, said = MANY, ""
+    for predicate in _predicates(facts, bad & judged):
+        number += predicate.tried
+        inside = predicate.holds(facts) & judged
+        share = count / max(int(inside.sum()), 1)
+        if (bad & judged & ~inside).any() or share <= best:
+            continue
+        if _bits(all_, count) - _bits(int(inside.sum()), count) >= BITS + log2(number):
+            best, said = share, f"{predicate.says}: {count} of {int(inside.sum())} rows, and no other"
+    return said
 
 
 _ABSENT = {"layer": -1, "accepted": -1, "cached": 0, "token": -1}

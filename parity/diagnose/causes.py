@@ -104,10 +104,18 @@ class CauseSearch:
         if self.unexplained is not None and self.trials.contained:
             failing = [residual for residual in self.left.values() if residual.red and residual.stage not in self.parts]
             with suppress(TimeIsUp):
-                for residual in failing[:TAKEN_APART]:
+                for stage in self._of_every_kind([residual.stage for residual in failing])[:TAKEN_APART]:
                     self.trials.clock.check()
-                    self._take_apart(residual)
+                    self._take_apart(self.left[stage])
         return tuple((stage, part) for stage, part in self.parts.items() if stage not in named)
+
+    def _of_every_kind(self, stages: Sequence[str]) -> list[str]:
+        """The first stage of each kind, then the others: what attention gives in one layer is off in the next one too,
+        and a cache may tell what its rows do not."""
+        names = self.trials.golden.declared
+        kinds = {stage: names[stage].stage.template if stage in names else stage for stage in reversed(stages)}
+        firsts = {kind: stage for stage, kind in kinds.items()}
+        return sorted(stages, key=lambda stage: firsts[kinds[stage]] != stage)
 
     def _take_apart(self, first: Residual) -> None:
         """Look for the part of the computation in which a stage's error lies.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from parity.references.hypotheses.catalogue import DENOISING, EVERY, SIDES, TAPPED, Family, Fit, Mutation
+from parity.references.hypotheses.catalogue import DENOISING, EVERY, FACTOR, SIDES, TAPPED, Family, Fit, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import (
     Layer,
@@ -115,6 +115,23 @@ for (side, part), stages in STAGES.items():
             drafters=ONLY.get(part, EVERY),
             seen=("gpt-oss vs Llama",) if how == "cast first" else (),
         )(partial(norm, part=part, how=how))
+
+
+def scaled(loop: Loop, factor: float, side: str, part: str) -> Mutation:
+    """A norm's output so many times as large: what it divides by is another number of columns, or another power."""
+    return together(_around(module, lambda norm, x, _: norm(x) * factor) for module in norms_of(loop, side, part))
+
+
+for (side, part), stages in STAGES.items():
+    if stages[0].endswith("attn_out"):  # elsewhere its rows are shown, or led back to
+        norms.both(
+            f"norm-{SHORT[part]}-scaled",
+            f"{part}, its output {{value:.4g}} times as large",
+            sides=(side,),
+            stages=stages,
+            fit=FACTOR,
+            drafters=ONLY.get(part, EVERY),
+        )(partial(scaled, part=part))
 
 
 @norms.both(

@@ -177,6 +177,25 @@ other("ffn-last-expert-left-out", "the last of a row's experts is the best one l
 )
 
 
+def chosen_by(loop: Loop, value: Layers, times: float) -> Mutation:
+    """The choice by scores that hold the router's bias so many times; the scores that are weighed are right."""
+
+    def forward(router: Layer, inner: Callable[..., Any], hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logits, weights, ids = inner(hidden)
+        return logits, weights, (logits + (times - 1) * router.bias).topk(ids.shape[1]).indices
+
+    return together(foreign(mlp.router, "forward").around(partial(forward, mlp.router)) for mlp in mlps(loop, value))
+
+
+for end, times, says in (
+    ("without-bias", 0.0, "without the router's bias"),
+    ("bias-twice", 2.0, "with its bias twice"),
+):
+    choices(f"ffn-chosen-{end}", f"experts are chosen by scores {says}", layered=True, fix=ROUTE_FIX)(
+        partial(chosen_by, times=times)
+    )
+
+
 @choices(
     "ffn-runner-up",
     "the best expert left out runs in place of the last one where it is within {value:.4g} of it",

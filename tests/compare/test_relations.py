@@ -72,6 +72,14 @@ def test_a_window_that_is_too_wide_breaks_some_rows_behind_it_and_none_before():
     assert told.startswith(f"none before 32 = sliding_window, {bad.sum()} of {(SEEN.position >= 32).sum()} rows")
 
 
+def test_a_condition_of_which_some_rows_are_off_by_less_than_noise_is_told_with_its_share():
+    some = np.random.default_rng(3).random(len(SEEN.position)) < 0.7
+    for inside, says in ((SEEN.experts[2], "expert 2's rows"), (TOKENS.token >= 1264, "token ids from 1264 on")):
+        bad = inside & some
+        told = relation(bad, np.ones_like(bad), TOKENS)
+        assert told == f"{says}: {bad.sum()} of {inside.sum()} rows, and no other"
+
+
 def test_rows_at_random_have_nothing_in_common():
     rng = np.random.default_rng(2)
     told = [relation(rng.random(len(SEEN.position)) < 0.1, np.ones(len(SEEN.position), bool), SEEN) for _ in range(50)]

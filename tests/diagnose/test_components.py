@@ -137,6 +137,12 @@ def without(first, last, factor=-1.0):
     return WHOLE + factor * X[:, first:last] @ W[:, first:last].T
 
 
+def without_columns(first, last):
+    """The same columns of every head."""
+    columns = np.concatenate([np.arange(16 * head + first, 16 * head + last) for head in range(4)])
+    return WHOLE - X[:, columns] @ W[:, columns].T
+
+
 def by_other_weight():
     other = W.copy()
     other[:, 20:30] = random(WIDTH, 10, seed=8)
@@ -181,6 +187,7 @@ PRODUCTS = {
     "head 3 counts 0.9 times": without(48, 64, -0.1),
     "the bias is missing": without(64, 65),
     "inputs 8 to 12 of head 1 are left out": without(24, 29),
+    "inputs 11 to 13 of each of 4 parts (head 0, …) are left out": without_columns(11, 14),
     "the next row": of_the_next_row(),
     "the next row (head 2)": of_the_next_row(np.s_[32:48]),
     "the weight of input columns 4-13 of 16 (head 1)": by_other_weight(),

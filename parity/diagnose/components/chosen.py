@@ -51,15 +51,20 @@ class Chosen:
         return np.asarray(self.ids[0] != self.ids[1])
 
 
-def in_choices(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Component | None:
-    """The rule by which the device chose; None where none is found, or the stage is no choice by scores."""
+def in_choices(golden: TrustedGolden, run: DumpView, rows: StageRows, told: bool) -> Component | None:
+    """The rule by which the device chose; None where none is found, or the stage is no choice by scores.
+
+    Args:
+        told: whether all rows are wrong, or a condition tells which. Another rank alone is no rule of some rows that
+            nothing sets apart: what is second there is where two scores are close.
+    """
     name = scores_of(rows.named.name)
     named = golden.declared.get(name or "")
     scores = stage_rows(golden, golden, named, device="float32", mode="local") if named else None
     if scores is None or len(scores.golden) != len(rows.golden):
         return None
     if rows.golden.ndim > 1:
-        return _first(rules_of_sets(scores.golden, rows.golden, rows.device))
+        return _first(rules_of_sets(scores.golden, rows.golden, rows.device, told))
     vocabulary = DraftVocabulary(np.arange(scores.golden.shape[1]), "every column is its id")
     if rows.named.name == DRAFT_TOKENS:
         try:
@@ -68,7 +73,7 @@ def in_choices(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Compone
             return None
     ids = rows.golden.astype(np.int64), rows.device.astype(np.int64)
     mine, theirs = map(vocabulary.columns, ids)
-    return _first(rules_of_one(Chosen(scores.golden, mine, theirs, ids, vocabulary.tokens)))
+    return _first(rules_of_one(Chosen(scores.golden, mine, theirs, ids, vocabulary.tokens), told))
 
 
 def _first(rules: Iterator[str]) -> Component | None:
@@ -76,8 +81,8 @@ def _first(rules: Iterator[str]) -> Component | None:
     return Component(says, 1.0, None) if says else None
 
 
-def rules_of_one(chosen: Chosen) -> Iterator[str]:
-    """Rules that make every choice of the device, the most telling first."""
+def rules_of_one(chosen: Chosen, told: bool) -> Iterator[str]:
+    """Rules that make every choice of the device, the most telling first; `told`: see `in_choices`."""
     if chosen.wrong.sum() < FEW:
         return
     yield from _modulo(chosen)
@@ -86,7 +91,7 @@ def rules_of_one(chosen: Chosen) -> Iterator[str]:
     if (chosen.theirs >= 0).all() and (chosen.mine >= 0).all():
         yield from _never(chosen)
         yield from _inside(chosen)
-        yield from _of_rank(chosen)
+        yield from _of_rank(chosen) if told else ()
 
 
 def _modulo(chosen: Chosen) -> Iterator[str]:
@@ -165,8 +170,8 @@ def _of_rank(chosen: Chosen) -> Iterator[str]:
         yield "the worst, not the best" if lowest else f"the choice of rank {ranks[0] + 1} instead of the first"
 
 
-def rules_of_sets(scores: np.ndarray, golden: np.ndarray, device: np.ndarray) -> Iterator[str]:
-    """Rules by which experts [R, X] are chosen of scores [R, E]."""
+def rules_of_sets(scores: np.ndarray, golden: np.ndarray, device: np.ndarray, told: bool) -> Iterator[str]:
+    """Rules by which experts [R, X] are chosen of scores [R, E]; `told`: see `in_choices`."""
     count = scores.shape[1]
     wrong = (np.sort(golden, axis=1) != np.sort(device, axis=1)).any(axis=1)
     legal = ((device >= 0) & (device < count)).all()
@@ -187,5 +192,5 @@ def rules_of_sets(scores: np.ndarray, golden: np.ndarray, device: np.ndarray) ->
             yield f"the best of each of {chosen} groups of experts"
     ranks = (-scores).argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
     taken = np.sort(np.take_along_axis(ranks, device.astype(np.int64), axis=1), axis=1)[wrong]
-    if (taken == taken[0]).all():
+    if told and (taken == taken[0]).all():
         yield f"the experts of rank {', '.join(str(rank + 1) for rank in taken[0])}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -17,28 +17,63 @@ WIDE = 1 << 12
 
 
 def left_out(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
-    """A run of input columns of one part that is left out: the best of all runs, by sums over a table of products."""
-    error, best = wrong.error[:, wrong.columns], (0.0, 0, 0, "")
-    for name, first, last in parts:
-        if not 1 < last - first <= WIDE:
-            continue
-        inside = slice(first, last)
-        gram = (x[:, inside].T @ x[:, inside]) * (weight[:, inside].T @ weight[:, inside])
-        met = np.concatenate(([0.0], np.cumsum(((x[:, inside].T @ error) * weight[:, inside].T).sum(axis=1))))
-        table = np.zeros((last - first + 1,) * 2)
-        table[1:, 1:] = gram.cumsum(axis=0).cumsum(axis=1)
-        whole = np.diag(table)
-        gain = 2 * (met[None] - met[:, None]) + (whole[None] - table - table.T + whole[:, None])
-        gain = np.where(np.arange(len(gain))[:, None] < np.arange(len(gain)), gain, np.inf)
-        start, end = map(int, np.unravel_index(gain.argmin(), gain.shape))
-        if gain[start, end] < best[0]:
-            best = float(gain[start, end]), first + start, first + end, name
-    gained, start, end, name = best
-    if gained == 0.0:
+    """A run of input columns that is left out, of one part or of all parts of its width alike.
+
+    The best of all runs, by sums over a table of products.
+    """
+    error = wrong.error[:, wrong.columns]
+    gains = {
+        part: _gains(x[:, part[1] : part[2]], weight[:, part[1] : part[2]], error)
+        for part in parts
+        if 1 < part[2] - part[1] <= WIDE
+    }
+    return best_of((_of_one(wrong, x, weight, gains), *_of_all_alike(wrong, x, weight, gains)))
+
+
+Part = tuple[str, int, int]
+
+
+def _gains(x: np.ndarray, weight: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """By how much the squared error changes where the columns from one up to another are left out: [D + 1, D + 1]."""
+    gram = (x.T @ x) * (weight.T @ weight)
+    met = np.concatenate(([0.0], np.cumsum(((x.T @ error) * weight.T).sum(axis=1))))
+    table = np.zeros((x.shape[1] + 1,) * 2)
+    table[1:, 1:] = gram.cumsum(axis=0).cumsum(axis=1)
+    whole = np.diag(table)
+    gain = 2 * (met[None] - met[:, None]) + (whole[None] - table - table.T + whole[:, None])
+    return np.where(np.arange(len(gain))[:, None] < np.arange(len(gain)), gain, np.inf)
+
+
+def _best_run(gain: np.ndarray) -> tuple[int, int, float]:
+    """The run of columns that changes most: its first, the one behind its last, and the change."""
+    start, end = map(int, np.unravel_index(gain.argmin(), gain.shape))
+    return start, end, float(gain[start, end])
+
+
+def _of_one(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, gains: Mapping[Part, np.ndarray]) -> Component | None:
+    found = min(((*_best_run(gain), part) for part, gain in gains.items()), key=lambda each: each[2], default=None)
+    if found is None or found[2] >= 0:
         return None
-    at = next(first for of, first, _ in parts if of == name)
-    says = f"{wrong.where}inputs {start - at} to {end - at - 1}{f' of {name}' if name else ''} are left out"
-    return wrong.judged(says, -(x[:, start:end] @ weight[:, start:end].T), 2)
+    start, end, _, (name, at, _) = found
+    says = f"{wrong.where}inputs {start} to {end - 1}{f' of {name}' if name else ''} are left out"
+    inside = slice(at + start, at + end)
+    return wrong.judged(says, -(x[:, inside] @ weight[:, inside].T), 2)
+
+
+def _of_all_alike(
+    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, gains: Mapping[Part, np.ndarray]
+) -> Iterator[Component | None]:
+    """The same run in every part of one width: heads, or experts."""
+    by_width: dict[int, list[Part]] = {}
+    for part, gain in gains.items():
+        by_width.setdefault(len(gain), []).append(part)
+    for alike in by_width.values():
+        start, end, gained = _best_run(sum(gains[part] for part in alike))
+        if len(alike) > 1 and gained < 0:
+            inside = np.concatenate([np.arange(at + start, at + end) for _, at, _ in alike])
+            where = f"of each of {len(alike)} parts ({alike[0][0]}, …)"
+            says = f"{wrong.where}inputs {start} to {end - 1} {where} are left out"
+            yield wrong.judged(says, -(x[:, inside] @ weight[:, inside].T), 2)
 
 
 def contraction(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from parity.compare.origins import held_instead
-from parity.compare.relations import Facts, relation
+from parity.compare.relations import FEW_ROWS, Facts, relation
 from parity.compare.rows import StageRows
 from parity.diagnose.components.chosen import in_choices
 from parity.diagnose.components.wrong import Component
@@ -29,6 +29,6 @@ def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> t
     elif len(values) == 1 and apart.sum() > 1:
         says = f"{values[0]} wherever it differs"
     else:
-        rule = in_choices(golden, run, rows)
+        rule = in_choices(golden, run, rows, bool(apart.all() or (where and not where.startswith(FEW_ROWS))))
         return (replace(rule, where=where),) if rule else ()
     return (Component(says, 1.0, None, where),)
