@@ -15,6 +15,7 @@ from parity import limits
 from parity.errors import UsageError
 from parity.files import toml
 from parity.stages import declared, matches
+from parity.validation import first_mistake
 
 Judge = Literal["noise", "relative", "exact", "experts", "decision", "none"]
 
@@ -103,8 +104,8 @@ class PolicyPart(BaseModel):
 class Bound(PolicyPart):
     """At most `ok` passes, at most `warn` is listed, beyond it fails."""
 
-    ok: float = Field(ge=0, allow_inf_nan=False)
-    warn: float = Field(ge=0, allow_inf_nan=False)
+    ok: float = Field(ge=0, allow_inf_nan=False, strict=True)
+    warn: float = Field(ge=0, allow_inf_nan=False, strict=True)
 
     @model_validator(mode="after")
     def _ordered(self) -> Bound:
@@ -116,8 +117,8 @@ class Bound(PolicyPart):
 class Tolerance(PolicyPart):
     """|device - golden| <= atol + rtol |golden|."""
 
-    rtol: float = Field(ge=0, allow_inf_nan=False)
-    atol: float = Field(gt=0, allow_inf_nan=False)
+    rtol: float = Field(ge=0, allow_inf_nan=False, strict=True)
+    atol: float = Field(gt=0, allow_inf_nan=False, strict=True)
 
 
 class Row(PolicyPart):
@@ -277,8 +278,7 @@ def read_policy(named: str | Path | None = None, precision: str = "bfloat16") ->
     try:
         return Policy.model_validate(toml(source, "policy")[0])
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"policy {source}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise UsageError(f"policy {source}: {first_mistake(error)}") from None
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from parity import files, limits
 from parity.bench.statistics import Ratio, Spread
 from parity.errors import UsageError
+from parity.validation import first_mistake
 
 SCHEMA_VERSION: Literal[1] = 1
 Decoding = Literal["plain", "plain-by-verbs", "speculative", "controlled"]
@@ -278,6 +279,4 @@ def read_bench(path: Path) -> BenchReport:
     try:
         return BenchReport.model_validate_json(files.content(path, limits.RECORD_BYTES), strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{path} is no file of `parity bench --json`: {field}: {first['msg']}") from None
+        raise UsageError(f"{path} is no file of `parity bench --json`: {first_mistake(error)}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -225,8 +226,15 @@ def behind(names: Mapping[str, Named]) -> dict[str, set[str]]:
 def excess(result: StageResult) -> float:
     """The largest statistic as a multiple of its bound; choices count as beyond every bound once one is a bug."""
     if result.choices:
-        return float("inf") if result.choices.get("bug") else 0.0
-    return max((result.x[name] / ok for name, (ok, _) in result.bounds.items() if name in result.x), default=0.0)
+        return inf if result.choices.get("bug") else 0.0
+    return max(
+        (multiple(result.x[name], ok) for name, (ok, _) in result.bounds.items() if name in result.x), default=0.0
+    )
+
+
+def multiple(x: float, bound: float) -> float:
+    """How many times its bound a statistic is; of a bound of zero anything is beyond it."""
+    return x / bound if bound else inf if x else 0.0
 
 
 def _over_precise(result: StageResult) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from parity.compare.basis import Rerun, settle
 from parity.compare.flips import hidden_layers
+from parity.compare.places import multiple
 from parity.compare.report import FAIL, Place, Report, StageResult
 from parity.compare.structure import Finding
 from parity.diagnose.ranks import RankMismatch, RankView, first_failing_rank, rank_mismatch
@@ -101,7 +102,7 @@ def failures(report: Report) -> tuple[str, ...]:
 
 def _by(result: StageResult) -> str:
     """The statistic that is furthest beyond its bound, or why there is none."""
-    beyond = {name: result.x[name] / bound for name, (_, bound) in result.bounds.items() if name in result.x}
+    beyond = {name: multiple(result.x[name], bound) for name, (_, bound) in result.bounds.items() if name in result.x}
     if result.choices:
         return f"{result.choices['bug']} of {result.rows} rows"
     if result.note or not beyond:

@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 
 from parity.compare import compare
-from parity.compare.places import excess
+from parity.compare.places import excess, multiple
 from parity.compare.report import FAIL, INCONCLUSIVE, Place, Report, StageResult
 from parity.compare.rows import NOISY, StageRows, order, row_floors, stage_rows
 from parity.compare.structure import Finding
@@ -196,7 +196,7 @@ def _residual(result: StageResult, finding: Finding | None) -> Residual:
         result.x[name] <= warn for name, (_, warn) in result.bounds.items() if name not in FINE and name in result.x
     ]
     settled = not red or (bool(sizes) and all(sizes))
-    beyond = {name: result.x[name] / warn for name, (_, warn) in result.bounds.items() if name in result.x and warn}
+    beyond = {name: multiple(result.x[name], warn) for name, (_, warn) in result.bounds.items() if name in result.x}
     return Residual(
         result.stage,
         red,

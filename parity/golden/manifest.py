@@ -37,6 +37,7 @@ from parity.sampling import from_text, read_sampling
 from parity.seam import Sampling
 from parity.shown import ShownRows
 from parity.stages import Named, declared
+from parity.validation import first_mistake
 
 SCHEMA_VERSION: Literal[2] = 2
 FILE = "manifest.json"
@@ -455,7 +456,5 @@ OLDER = "`parity seal DIR` brings a dump of an older parity up to date"
 
 def _mistake(error: ValidationError) -> str:
     """The first mistake, and what to do about an older version."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
-    older = f"; {OLDER}" if field == "schema_version" else ""
-    return f"{field}: {first['msg']}{older}".removeprefix(": ")
+    said = first_mistake(error)
+    return said + (f"; {OLDER}" if said.startswith("schema_version") else "")

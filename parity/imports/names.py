@@ -16,6 +16,7 @@ from parity.errors import UsageError
 from parity.files import toml
 from parity.golden.shards import REPLICATED, SUM
 from parity.taps import in_of
+from parity.validation import first_mistake
 
 NUMBERED = re.compile(r"(\w+)\[(.+)\]")
 
@@ -202,5 +203,4 @@ def read_map(named: str | None) -> NameMap:
     try:
         return NameMap.model_validate(toml(source, "--map")[0])
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"--map {source}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise UsageError(f"--map {source}: {first_mistake(error)}") from None

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from parity import files, limits
 from parity.errors import UsageError
+from parity.validation import first_mistake
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -287,6 +288,4 @@ def read_record(kind: type[AnyRecord], path: Path) -> AnyRecord:
     try:
         return kind.model_validate_json(files.content(path, limits.RECORD_BYTES), strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{path} is no record of a night: {field}: {first['msg']}") from None
+        raise UsageError(f"{path} is no record of a night: {first_mistake(error)}") from None

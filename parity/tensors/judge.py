@@ -16,6 +16,10 @@ from parity.tensors.report import Element, TensorResult
 CHUNK = 1 << 20
 """Elements looked at in one go when the first bad one is searched."""
 
+SHORT = 16
+"""A row of fewer elements has an error of its own that no bound of rows is made for: one of a single element that
+nearly cancels is off by any factor. Such rows are read as parts of longer ones."""
+
 NAMES = {"l2": "relative L2", "worst_row": "worst row", "largest": "largest element"}
 
 
@@ -37,6 +41,8 @@ def judge(
     if is_float8(expected.dtype) or is_float8(actual.dtype):
         if actual.dtype != expected.dtype:
             return TensorResult(*asked, (f"dtype {actual.dtype.name}, expected {expected.dtype.name}",))
+        if reason := _nonfinite(measure(*(side.astype(np.float32) for side in (expected, actual)))):
+            return TensorResult(*asked, (reason,))
         actual, expected = actual.view(np.uint8), expected.view(np.uint8)
     reasons = tuple(_unfit(actual, expected, check_dtype)) or tuple(_empty(actual, expected, allow_constant))
     if reasons:
@@ -96,12 +102,13 @@ def _floats(
     floor: NDArray[Any] | None,
 ) -> TensorResult:
     coarser = unit_of(expected.dtype, actual.dtype)
-    measured = measure(expected, actual)
+    rows = _leading(expected.shape)
+    measured = measure(expected, actual, row_axes=rows)
     if reason := _nonfinite(measured):
         return TensorResult(*asked, (reason,), first_bad=_first_nonfinite(actual, expected, coarser))
     figures = _figures(measured, actual, expected)
     if floor is not None:
-        own = measure(expected, floor)
+        own = measure(expected, floor, row_axes=rows)
         bounds = over_floor(_figures(own, floor, expected), coarser)
     bounds = bounds or PRESETS[coarser].bounds
     reasons = tuple(_beyond(figures, bounds, measured))
@@ -114,6 +121,14 @@ def _floats(
         worst=_element(worst.index, actual, expected, coarser) if worst else None,
         first_bad=_first_beyond(actual, expected, measured, bounds, coarser) if reasons else None,
     )
+
+
+def _leading(shape: tuple[int, ...]) -> int:
+    """How many of the first axes number the rows: all but the last ones that hold SHORT elements together."""
+    leading = max(len(shape) - 1, 0)
+    while leading and np.prod(shape[leading:]) < SHORT:
+        leading -= 1
+    return leading
 
 
 def _nonfinite(measured: PairMetrics) -> str:
@@ -190,8 +205,8 @@ def _first_beyond(
         apart = np.abs(np.asarray(actual[row], np.float64) - np.asarray(expected[row], np.float64))
         bad = np.atleast_1d(apart > bounds.l2 * sizes[row])
         if bad.any():
-            within = (int(bad.argmax()),) if expected.ndim else ()
-            return _element((*(int(axis) for axis in row), *within), actual, expected, coarser)
+            within = np.unravel_index(int(bad.argmax()), bad.shape) if expected.ndim else ()
+            return _element((*map(int, row), *map(int, within)), actual, expected, coarser)
     return None
 
 

@@ -17,6 +17,7 @@ from parity.files import toml
 from parity.imports.names import FIELD, MapPart, filled, pattern
 from parity.imports.placing import split
 from parity.tensors.inputs import Arrays
+from parity.validation import first_mistake
 
 LETTERS = ascii_lowercase[: limits.AXES]
 
@@ -97,8 +98,7 @@ def read_pairs(path: Path) -> PairMap:
     try:
         return PairMap.model_validate(toml(path, "--map")[0])
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"--map {path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise UsageError(f"--map {path}: {first_mistake(error)}") from None
 
 
 def paired(actual: Arrays, expected: Arrays, names: PairMap) -> tuple[Arrays, Arrays, dict[str, str]]:

@@ -19,7 +19,8 @@ class Bounds:
 
     Attributes:
         l2: ||actual - expected|| / ||expected||, of the whole tensor.
-        worst_row: the same of the worst row (the last axis); of a tensor of one axis or none it is `l2`'s.
+        worst_row: the same of the worst row: the last axis, or the last ones that hold 16 elements together; of a
+            tensor of one axis or none it is `l2`'s.
         largest: the largest error of an element, over its own size or its row's root mean square, whichever is larger.
 
     Raises:

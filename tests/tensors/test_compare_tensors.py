@@ -293,3 +293,19 @@ def test_a_file_is_not_compared_with_itself(tmp_path):
     for other in ("x.npy", "y.npy"):
         with pytest.raises(UsageError, match="one file"):
             parity.compare_tensors(tmp_path / "x.npy", tmp_path / other)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((4000, 1), BFLOAT16), ((4000, 2), np.float32), ((500, 2, 2), np.float32)]
+)
+def test_short_rows_are_parts_of_longer_ones(shape, dtype):
+    """A sum that nearly cancels is off by any factor: alone in its row it said that a right product is wrong."""
+    weight = values((shape[-1], 64), np.float64, 3)
+    true = values((*shape[:-1], 64), np.float64, 2) @ weight.T
+    got = noisy(true, 3e-3 if dtype == BFLOAT16 else 2e-6).astype(dtype)
+    assert parity.compare_tensors(got, true.astype(np.float32), check_dtype=False)
+    wrong = got.copy()
+    place = tuple(size // 2 for size in shape)
+    wrong[place] += 300
+    found = parity.compare_tensors(wrong, true.astype(np.float32), check_dtype=False)
+    assert not found and found.results[0].worst.index == place and found.results[0].first_bad.index == place

@@ -62,3 +62,11 @@ def test_bytes_of_two_formats_are_not_compared(check_dtype):
     for other in (ml_dtypes.float8_e5m2, np.uint8):
         found = parity.compare_tensors(made.view(other), made.copy(), check_dtype=check_dtype)
         assert not found and "expected float8_e4m3fn" in str(found)
+
+
+@pytest.mark.parametrize("name", FLOAT8)
+def test_float8_that_is_no_number_fails_on_both_sides_too(name):
+    made = ROWS.astype(getattr(ml_dtypes, name))
+    made.reshape(-1)[3] = np.nan
+    found = parity.compare_tensors(made, made.copy())
+    assert not found and "1 elements are NaN in actual; 1 elements are NaN in expected" in str(found)
