@@ -188,7 +188,7 @@ def test_a_truth_value_is_no_bound(refused):
 def test_beyond_a_bound_of_zero_is_beyond_every_multiple_of_it(tmp_path):
     """A division by zero took the place of the verdict."""
     path, shown = tmp_path / "policy.toml", shipped()["bfloat16"].read_text()
-    row = '[[row]]\nstages = "target.layers.*.q"\nreason = "the same bits"\njudge = "relative"\nl2 = { ok = 0, warn = 0 }\n'
-    path.write_text(shown.replace("[[row]]", row + "\n[[row]]", 1))
+    row = 'stages = "target.layers.*.q"\nreason = "the same bits"\njudge = "relative"\nl2 = { ok = 0, warn = 0 }'
+    path.write_text(shown.replace("[[row]]", f"[[row]]\n{row}\n\n[[row]]", 1))
     report = compare(*write(clean(SHORT), tmp_path / "pair"), read_policy(path, "bfloat16"))
     assert report.verdict == "fail" and report.first_stage.stage.endswith(".q")
