@@ -70,15 +70,22 @@ def _print_first(out: Console, report: Report) -> None:
             _tell(out, "holds", report.holds)
         _tell(out, "whose", _whose(report, stage))
     # Causes are looked for with greedy references, in whole runs over whole tensors.
-    if report.verdict == FAIL and report.rests_on:
+    if report.verdict == FAIL and report.beside:
+        for folder in (report.run, report.beside):
+            _print_next(out, command_line("diff", folder, golden=report.golden))
+    elif report.verdict == FAIL and report.rests_on:
         _tell(out, "next", "a run over whole tensors, `parity diff` without sketches: its cause is looked for in these")
     elif (
         report.verdict == FAIL
         and not (report.sampling or report.layers)
         and (Path(report.run) / "manifest.json").is_file()
     ):
-        command = command_line("diagnose", report.run, golden=report.golden)  # in one piece, to be copied
-        out.print(Text.assemble((f"{'next':{MARGIN}}", "bold"), command), soft_wrap=True)
+        _print_next(out, command_line("diagnose", report.run, golden=report.golden))
+
+
+def _print_next(out: Console, command: str) -> None:
+    """A command in one piece, to be copied."""
+    out.print(Text.assemble((f"{'next':{MARGIN}}", "bold"), command), soft_wrap=True)
 
 
 def _findings_at(report: Report) -> Iterator[str]:
@@ -100,7 +107,7 @@ def _whose(report: Report, stage: StageResult | None) -> str:
         own = f"that of {scores}: the choice is the best of it, and it is within its bounds but for some columns"
     if report.in_doubt and stage is report.first_stage:
         own = f"not told: {report.in_doubt}, which it is computed from, is inconclusive; --mode local tells"
-    own = own or "the device's"
+    own = "one of the two devices'" if report.beside else own or "the device's"
     own += (
         ", and continues behind it"
         if "step" in marks

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 
-from parity.bench.decoding import Contestant, Prompts, Timed
+from parity.bench.decoding import Contestant, Prompts, Sequenced, Timed
 from parity.bench.records import BenchAxes, BenchRounds, BenchTurn
 from parity.bench.watched import Watched
 from parity.decode import ended
@@ -22,7 +22,7 @@ class Cell:
     Attributes:
         emitted: every different list of tokens that a prompt gave, the first one first.
         watching: decodes a group with somebody watching; None where another cell of the device does.
-        watched: tokens of each prompt then.
+        watched: tokens and rounds of each prompt then.
         unseen: why there are none.
     """
 
@@ -33,7 +33,7 @@ class Cell:
     emitted: dict[str, list[list[int]]] = field(default_factory=dict)
     error: str = ""
     watching: Watched | None = None
-    watched: dict[str, list[int]] = field(default_factory=dict)
+    watched: dict[str, Sequenced] = field(default_factory=dict)
     unseen: str = ""
 
     def watch(self, prompts: Prompts, budget: int) -> None:

@@ -72,7 +72,7 @@ def _finished(cell: Cell, cells: Sequence[Cell], held: Held) -> BenchCell:
         prompts=by_prompt(cell.turns, theirs),
         parted=(
             *parted(cell.axes, cell.emitted, {} if plain is None else plain.emitted),
-            *otherwise(cell.emitted, cell.watched),
+            *otherwise(cell.emitted, cell.turns, cell.watched),
         ),
         watched=len(cell.watched),
         unseen=cell.unseen,

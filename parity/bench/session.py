@@ -114,14 +114,15 @@ class Session:
             cell.settle()
 
     def _contestants(self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]) -> list[Cell]:
-        """The cells of one device; of prompts as they are the tokens of one of them are compared with a watched run's.
+        """The cells of one device; of prompts as they are one of them is compared with a run that somebody watches.
 
-        That is plain decoding; of a loop in one piece the first K: watched it cannot but draft. Behind a lengthened
-        prompt nobody watches: its stages would not fit beside it.
+        That is the one of most drafts: its tokens are those of plain decoding, or it fails, and its rounds are what
+        makes it fast. Behind a lengthened prompt nobody watches: its stages would not fit beside it.
         """
-        cells, device = list(self._ways(setting, workload, name, devices)), next(iter(devices.values()))
+        cells, (most, device) = list(self._ways(setting, workload, name, devices)), max(devices.items())
         if setting.positions is None and not isinstance(device, str):
-            cells[-1 if len(cells) == 1 else int(isinstance(device, Looping))].watching = watched(device)
+            drafting = [cell for cell in cells if (cell.axes.decoding, cell.axes.k) == ("speculative", most)]
+            (drafting or cells)[-1].watching = watched(device, drafts=bool(drafting))
         return cells
 
     def _ways(self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]) -> Iterator[Cell]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from parity.bench.decoding import ByLoop, ByVerbs, Prompts
+from parity.bench.decoding import ByLoop, ByVerbs, Prompts, Sequenced
 from parity.seam import Looping
 
-Watched = Callable[[Prompts, int], dict[str, list[int]]]
-"""The prompts of a group and a budget to each one's tokens."""
+Watched = Callable[[Prompts, int], dict[str, Sequenced]]
+"""The prompts of a group and a budget to each one's tokens and rounds."""
 
 
 class _Watching:
@@ -25,12 +25,8 @@ class _Watching:
         return shards
 
 
-def watched(device: Any) -> Watched:
-    """Plain decoding by verbs; a loop in one piece whole, with its drafts."""
+def watched(device: Any, drafts: bool) -> Watched:
+    """Decoding by verbs, with drafts or without; a loop in one piece whole, with its own."""
     tap = _Watching()
-    run = ByLoop(device, tap=tap) if isinstance(device, Looping) else ByVerbs(device, drafts=False, tap=tap)
-
-    def tokens(prompts: Prompts, budget: int) -> dict[str, list[int]]:
-        return {name: one.tokens for name, one in run(prompts, budget).sequences.items()}
-
-    return tokens
+    run = ByLoop(device, tap=tap) if isinstance(device, Looping) else ByVerbs(device, drafts=drafts, tap=tap)
+    return lambda prompts, budget: run(prompts, budget).sequences

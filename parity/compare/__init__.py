@@ -130,6 +130,7 @@ def compare(
         policy=policy.name,
         golden=str(golden.folder),
         run=str(run.folder),
+        beside=str(run.other.folder) if _two_devices(run) else "",
         stages=tuple(results),
         findings=tuple(findings),
         acceptance=acceptance(golden, run),

@@ -195,6 +195,7 @@ class Report:
     `layers` are the target layers that were run alone, `outside` the stages asked for that are none of theirs: of
     these the verdict says nothing.
     `holds` is what the wrong rows of the first divergent stage hold instead of their own values, where that is known.
+    `beside` is the other run's folder where two devices are compared with each other, '' otherwise.
     `rests_on` says by what the stages were judged where that is less than whole tensors, `without` what was left out.
     `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
@@ -226,6 +227,7 @@ class Report:
     layers: str = ""
     outside: int = 0
     unasked: int = 0
+    beside: str = ""
     rests_on: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
 
@@ -236,10 +238,11 @@ class Report:
 
     @property
     def title(self) -> str:
-        """What the verdict is of: of some layers or stages alone it is none of the device."""
+        """What the verdict is of: of some layers or stages alone, or of a difference, it is none of a device."""
         if not self.layers:
             alone = f"; {self.unasked} stages not compared (outside --stage): no verdict on the device"
-            return f"{self.mode} verdict: {self.verdict}{alone if self.unasked else ''}"
+            two = "; of the difference of two devices, not of either: `parity diff` of each says whether it is right"
+            return f"{self.mode} verdict: {self.verdict}{alone if self.unasked else ''}{two if self.beside else ''}"
         rest = f"{self.outside} stages not judged ({OUTSIDE}): no verdict on the device"
         return f"{self.mode} verdict of target layers {self.layers} alone: {self.verdict}; {rest}"
 

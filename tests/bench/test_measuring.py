@@ -394,7 +394,8 @@ class TwoFaced(FakePlain):
 
 
 @pytest.mark.parametrize(
-    ("made", "cell"), [(TwoFaced, "verbs/plain/k0"), (lambda *given: PlainLoop(TwoFaced(*given)), "speculative/k4")]
+    ("made", "cell"),
+    [(TwoFaced, "verbs/speculative/k4"), (lambda *given: PlainLoop(TwoFaced(*given)), "speculative/k4")],
 )
 def test_a_device_that_answers_otherwise_where_nobody_watches_fails(tiny, made, cell):
     ticks = Ticks()
@@ -402,6 +403,34 @@ def test_a_device_that_answers_otherwise_where_nobody_watches_fails(tiny, made, 
     assert report.exit_code == 1
     assert f"{cell}: prompt prompt 0: where nobody watches token 0 is 8, watched it is 7" in report.findings[0]
     assert len(report.findings) == 2  # of each prompt
+
+
+class Remembering(FakePlain):
+    """It drafts what it answered to the same prompt before, as a cache over requests does."""
+
+    answered = set()
+
+    def prefill(self, prompt_ids, max_new_tokens, tap):
+        self.accepts = (4,) if tuple(prompt_ids) in self.answered else (1, 0)
+        self.answered.add(tuple(prompt_ids))
+        return super().prefill(prompt_ids, max_new_tokens, tap)
+
+
+def test_a_device_that_drafts_by_what_it_answered_before_fails(tiny, monkeypatch):
+    """Every repeat is of the same prompts: its acceptance is that of no user."""
+    ticks = Ticks()
+    monkeypatch.setattr(Remembering, "answered", set())
+    report = run_bench(request(tiny, lambda k: Remembering(ticks, k), ticks))
+    assert report.exit_code == 1
+    assert "speculative/k4: 12 rounds where nobody watches, 38 in the first run" in report.findings[0]
+
+
+def test_speculation_beside_a_plain_decoding_that_dawdles_shows_nothing(tiny):
+    ticks = Ticks()
+    costs = COSTS | {"plain": 3.0}
+    report = run_bench(request(tiny, lambda k: FakePlain(ticks, k, costs=costs), ticks))
+    assert report.exit_code == 3
+    assert "takes 3e+03 ms, a round without its draft 1.1e+03 ms, and that verifies more rows" in report.findings[0]
 
 
 def test_an_honest_device_is_watched_once_for_each_prompt_and_no_time_of_it_counts(tiny):
@@ -416,7 +445,7 @@ def test_an_honest_device_is_watched_once_for_each_prompt_and_no_time_of_it_coun
 
     report = run_bench(request(tiny, lambda k: Seen(ticks, k), ticks))
     assert report.exit_code == 0 and watched == [[1, 2, 3], [2, 2, 3]]
-    assert [cell.watched for cell in report.cells] == [2, 0]
+    assert [cell.watched for cell in report.cells] == [0, 2]
     assert cells(report)["plain"].overall.first_token_ms.median == pytest.approx(500)
 
 

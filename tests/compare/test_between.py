@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from parity.api import compare_dumps, device_difference, run_device
 from parity.compare.between import DeviceDifference
 from parity.errors import UsageError
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice
+from parity.reports.verdict import print_verdict
 from tests.sample import WHOLE, first
 
 FAULTY = "parity.device.faults:rope_concentration"
@@ -40,6 +44,13 @@ def against(golden, run, other):
     return compare_dumps(golden, DeviceDifference(golden, run, other))
 
 
+def printed(report) -> str:
+    """What a terminal shows of it, in one line."""
+    out = StringIO()
+    print_verdict(Console(file=out, width=400), report)
+    return " ".join(out.getvalue().split())
+
+
 @pytest.mark.parametrize("mode", first(["chained", "local"]))
 def test_clean_devices_differ_by_less_than_the_noise(mode, golden, run):
     report = against(golden, run("numpy", mode), run("parity.device.variants:reversed", mode))
@@ -63,10 +74,14 @@ def test_a_fault_of_either_device_is_placed(turned, golden, run):
     assert report.verdict == "fail"
     assert report.first.stage == compare_dumps(golden, run(FAULTY)).first.stage
     assert f"--against {pair[0 if turned else 1].folder}" in report.reproduce
+    told = printed(report)
+    assert "one of the two devices'" in told and "parity diagnose" not in told, "nothing says that the first is wrong"
+    assert all(f"parity diff {one.folder} --golden" in told for one in pair)
 
 
 def test_a_fault_that_both_share_cancels_out_and_only_the_golden_sees_it(golden, run):
-    assert against(golden, run(FAULTY), run(FAULTY)).verdict == "pass"
+    report = against(golden, run(FAULTY), run(FAULTY))
+    assert report.verdict == "pass" and "of the difference of two devices, not of either" in printed(report)
     assert compare_dumps(golden, run(FAULTY)).verdict == "fail"
 
 

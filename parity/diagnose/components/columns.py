@@ -68,7 +68,7 @@ def _of_all_alike(
     for part, gain in gains.items():
         by_width.setdefault(len(gain), []).append(part)
     for alike in by_width.values():
-        start, end, gained = _best_run(sum(gains[part] for part in alike))
+        start, end, gained = _best_run(np.add.reduce([gains[part] for part in alike]))
         if len(alike) > 1 and gained < 0:
             inside = np.concatenate([np.arange(at + start, at + end) for _, at, _ in alike])
             where = f"of each of {len(alike)} parts ({alike[0][0]}, …)"
