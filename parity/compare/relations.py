@@ -369,12 +369,18 @@ def _of_expert(facts: Facts, expert: int) -> np.ndarray:
 
 
 def _parts(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    """One prompt, one round, or everything from one on."""
+    """One prompt, one round, everything from one on, or every other round."""
     for name in ("prompt", "round"):
         for number in np.unique(getattr(facts, name)[bad])[:1].tolist():
             tried = int(getattr(facts, name).max()) + 1
             yield Predicate(f"{name} {number} only", _is(name, number), tried)
             yield Predicate(f"from {name} {number} on", _least(name, number), tried)
+    for rest, says in ((1, "odd rounds only"), (0, "even rounds behind the prefill only")):
+        yield Predicate(says, partial(_round_of, rest=rest))
+
+
+def _round_of(facts: Facts, rest: int) -> np.ndarray:
+    return np.asarray((facts.round > 0) & (facts.round % 2 == rest))
 
 
 def _behind(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -393,22 +394,19 @@ class TwoFaced(FakePlain):
         return super().decode_plain([*prompt_ids, 1], max_new_tokens)
 
 
-@pytest.mark.parametrize(
-    ("made", "cell"),
-    [(TwoFaced, "verbs/speculative/k4"), (lambda *given: PlainLoop(TwoFaced(*given)), "speculative/k4")],
-)
-def test_a_device_that_answers_otherwise_where_nobody_watches_fails(tiny, made, cell):
+@pytest.mark.parametrize("made", [TwoFaced, lambda *given: PlainLoop(TwoFaced(*given))])
+def test_a_device_that_answers_otherwise_where_nobody_watches_fails(tiny, made):
     ticks = Ticks()
     report = run_bench(request(tiny, lambda k: made(ticks, k), ticks))
     assert report.exit_code == 1
-    assert f"{cell}: prompt prompt 0: where nobody watches token 0 is 8, watched it is 7" in report.findings[0]
+    assert "speculative/k4: prompt prompt 0: where nobody watches token 0 is 8, watched it is 7" in report.findings[0]
     assert len(report.findings) == 2  # of each prompt
 
 
 class Remembering(FakePlain):
     """It drafts what it answered to the same prompt before, as a cache over requests does."""
 
-    answered = set()
+    answered: ClassVar[set[tuple[int, ...]]] = set()
 
     def prefill(self, prompt_ids, max_new_tokens, tap):
         self.accepts = (4,) if tuple(prompt_ids) in self.answered else (1, 0)

@@ -48,6 +48,8 @@ TOKENS = replace(SEEN, token=np.random.default_rng(0).choice([3, 40, 700, 1263, 
         (SEEN.experts[2], "expert 2's rows", SEEN),
         (SEEN.prompt == 1, "prompt 1 only", SEEN),
         (SEEN.round >= 4, "from round 4 on", SEEN),
+        (SEEN.round % 2 == 1, "odd rounds only", SEEN),
+        ((SEEN.round > 0) & (SEEN.round % 2 == 0), "even rounds behind the prefill only", SEEN),
         (SEEN.position >= 41, "from position 41 on", SEEN),
         (
             (SEEN.position >= 64) & (SEEN.round == 0),
