@@ -284,6 +284,7 @@ def forced_rounds(
     """
     if isinstance(device, Looping):
         return drive_loop(device, ids, budget, trace)
+    says = device.describe()
     trace.begin(0)
     trace.returned(TARGET_TOKENS, [(yield VerbCall("prefill", (ids, budget), trace))])
     for round_ in range(1, rounds + 1):
@@ -291,6 +292,7 @@ def forced_rounds(
             return
         trace.begin(round_)
         chosen = trace.returned(DRAFT_TOKENS, (yield _draft(trace, round_, drafts)))
+        _refuse_other_k(says, len(ids) + budget, len(chosen), drafts and drafts(round_))
         chosen = chosen if drafts is None else trace.as_many(DRAFT_TOKENS, chosen)
         tokens = trace.returned(VERIFY_TOKENS, (yield VerbCall("verify", (chosen,), trace)))
         emitted = yield VerbCall("commit", (chosen, tokens), trace)
@@ -308,6 +310,7 @@ def free_rounds(device: Device, ids: Sequence[int], budget: int, drafts: Drafts 
     accepted: list[int] = []
     while emitted[-1] not in says.eos and len(emitted) < budget:
         own = yield _draft(untapped, len(lengths) + 1, drafts)
+        _refuse_other_k(says, len(ids) + budget, len(own), drafts and drafts(len(lengths) + 1))
         tokens = yield VerbCall("verify", (own,), untapped)
         fresh = [index(token) for token in (yield VerbCall("commit", (own, tokens), untapped))]
         if not fresh:
@@ -326,6 +329,19 @@ def free_rounds(device: Device, ids: Sequence[int], budget: int, drafts: Drafts 
 
 def _draft(tap: Tap, round_: int, drafts: Drafts | None) -> VerbCall:
     return VerbCall("draft", (), tap, () if drafts is None else (drafts(round_),))
+
+
+def _refuse_other_k(says: Description, positions: int, drafted: int, asked: int | None) -> None:
+    """A round has as many drafts as the device describes, or as it was asked for, where its caches have room for them.
+
+    Raises:
+        DeviceFailed: it has another number of them.
+    """
+    due = says.k if asked is None else asked
+    fewer = family_of(says.family).fewer and drafted < due
+    if drafted != due and not fewer and positions + due <= says.max_positions:
+        said = "it was asked for" if asked is not None else "it describes as its K (`Description.k`)"
+        raise DeviceFailed(says.name, "draft", f"it drafted {drafted} tokens in place of the {due} that {said}")
 
 
 def generate(device: Device, ids: Sequence[int], budget: int, drafts: Drafts | None = None) -> Generation:

@@ -64,7 +64,7 @@ def call_guarded(device: str, call: str, function: Callable[..., T], *arguments:
         DeviceEnded: it raised what ends a process, or closed standard output.
     """
     kept, path = (sys.stdout, sys.stderr, sys.exit), tuple(sys.path)
-    here = _folder()
+    here, process = _folder(), os.getpid()
     try:
         result = function(*arguments, **options)
         raise_swallowed()
@@ -84,6 +84,8 @@ def call_guarded(device: str, call: str, function: Callable[..., T], *arguments:
             raise
         raise as_parity_error(device, call, error) from error
     finally:
+        if os.getpid() != process:
+            os._exit(1)  # a child that the device forked: the verdict is its parent's
         sys.stdout, sys.stderr, sys.exit = kept
         if here and _folder() != here:
             os.chdir(here)  # golden and run may be named from there

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from parity.drive import generate
+from parity.errors import DeviceFailed
+from parity.seam import Description
 
 
-def emitting(first, fresh):
+def emitting(first, fresh, k=1):
     """A device that emits `first`, then `fresh` in every round."""
     tokens = np.array([7, 8])
     return SimpleNamespace(
-        describe=lambda: SimpleNamespace(eos=(), name="emitting"), prefill=lambda ids, budget, tap: first,
+        describe=lambda: Description("emitting", "bfloat16", 1, 1, k, 100), prefill=lambda ids, budget, tap: first,
         draft=lambda tap: tokens[:1], verify=lambda drafts, tap: tokens, commit=lambda drafts, verified, tap: fresh,
     )  # fmt: skip
 
@@ -30,3 +32,10 @@ def test_what_is_no_integer_is_no_token(first, fresh):
 @pytest.mark.parametrize("kind", [int, np.int32, np.int64, np.array])
 def test_every_kind_of_integer_is_one(kind):
     assert generate(emitting(kind(5), [kind(7), kind(8)]), (1, 2), 3).emitted == (5, 7, 8)
+
+
+def test_another_number_of_drafts_than_it_describes_is_said_where_it_happens():
+    """It showed rounds later, as a drafter that skipped one."""
+    with pytest.raises(DeviceFailed, match="failed in draft: it drafted 1 tokens in place of the 3 that it describes"):
+        generate(emitting(5, [7, 8], k=3), (1, 2), 3)
+    assert generate(emitting(5, [7, 8], k=3), range(97), 3).emitted == (5, 7, 8), "no room for more of them"

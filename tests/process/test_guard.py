@@ -116,3 +116,18 @@ def test_a_device_may_refuse_what_it_is_asked_for(call):
 def test_what_a_tap_refuses_in_a_round_stays_as_it_is():
     with pytest.raises(UsageError):
         call_guarded("taps", "draft", refused_by_a_tap, None)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_that_a_device_forks_hands_nothing_back(tmp_path):
+    """It went on with the command, and its verdict stood beside its parent's."""
+    reached = tmp_path / "reached"
+
+    def fork() -> int:
+        return os.fork()
+
+    child = call_guarded("forking", "verify", fork)
+    if child == 0:  # only where the guard lets it through
+        reached.touch()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1 and not reached.exists()
