@@ -182,11 +182,20 @@ class Guarded:
     """A device whose verbs are called through `call_guarded`; anything else is the attribute of the device inside."""
 
     def __init__(self, inside: Device | Layered, name: str):
-        self.__dict__.update(inside=inside, guarded_as=name)
+        self.__dict__.update(inside=inside, guarded_as=name, first_description=None)
 
     def describe(self) -> Description:
-        """What the device says of itself."""
+        """What the device says of itself.
+
+        Raises:
+            DeviceFailed: it said otherwise before; its notes may grow.
+        """
         description: Description = self._ask("describe")
+        first = self.__dict__["first_description"]
+        if first is None:
+            self.__dict__["first_description"] = description
+        elif changed := _changed(first, description):
+            raise DeviceFailed(self.guarded_as, "describe", changed)
         return description
 
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
@@ -238,6 +247,15 @@ class Guarded:
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.inside, name, value)
+
+
+def _changed(first: Description, description: Description) -> str:
+    """What two descriptions of one device say otherwise; '' where nothing but notes, and what it read of a config."""
+    for name, said in vars(first).items():
+        now = vars(description).get(name)
+        if name not in ("notes", "constants") and said != now:
+            return f"it described its {name} as {said!r}, and now as {now!r}: a description is for good"
+    return ""
 
 
 def _count(tokens: Any) -> int:

@@ -13,6 +13,7 @@ import pytest
 from parity.errors import DeviceFailed, UsageError
 from parity.guard import call_guarded, guard, watch_threads
 from parity.policy import read_policy
+from parity.seam import Description
 
 
 class Handing:
@@ -131,3 +132,18 @@ def test_a_child_that_a_device_forks_hands_nothing_back(tmp_path):
         reached.touch()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1 and not reached.exists()
+
+
+def test_a_description_that_changes_is_no_description():
+    """The run was judged by what it said last."""
+    says = iter([("bfloat16", ("fresh",)), ("bfloat16", ("compiled",)), ("float32", ())])
+
+    class Changing:
+        def describe(self):
+            precision, notes = next(says)
+            return Description("changing", precision, 1, 1, 4, 100, notes=notes)
+
+    device = guard(Changing(), "changing")
+    assert device.describe().notes != device.describe().notes
+    with pytest.raises(DeviceFailed, match="it described its precision as 'bfloat16', and now as 'float32'"):
+        device.describe()
