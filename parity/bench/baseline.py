@@ -64,12 +64,12 @@ and raw; 1.06 on xla by verbs at K = 1), since the loop around the verbs costs s
 def needlessly_dear(best: BenchCell, plain: BenchCell) -> str:
     """Why a ratio to this plain decoding says nothing: the device's own rounds give a token in less time than a step.
 
-    '' where they do not, or a loop in one piece tells of no draft.
+    '' where they do not, or a loop in one piece tells of no verbs.
     """
     drafts = sum(turn.stages.get("draft", 0.0) for turn in best.turns)
     rounds = sum(turn.calls.get("verify", 0) for turn in best.turns)
     steps = sum(turn.decoded for turn in plain.turns) / plain.axes.lanes
-    if not drafts or not rounds or not steps:
+    if not rounds or not steps:
         return ""
     one = sum(turn.decode for turn in best.turns) - drafts
     step = sum(turn.decode for turn in plain.turns) / steps
