@@ -239,7 +239,7 @@ def parts_of(trials: PromptTrials, rounds: int, stage: str) -> tuple[Component, 
             return trials.counterfactuals.products(golden, stage)
         return ()
 
-    return components(golden, run, stage, products)
+    return components(golden, run, stage, products, trials.clock.check)
 
 
 def causes_of(

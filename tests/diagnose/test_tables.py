@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parity.api import run_device
+from parity.diagnose.clock import TimeIsUp
+from parity.diagnose.components import components
 from parity.diagnose.components.tables import in_table
+from parity.golden.trust import trusted
+from parity.golden.views import GoldenSlice
 from tests.diagnose.test_components import random, said, wrong
 
 TABLE = random(96, 48, seed=3).astype(np.float32)
@@ -44,3 +49,17 @@ def test_without_a_rule_a_few_of_the_ids_are_told():
 def test_rows_of_no_id_are_not_told():
     off = wrong(GOLDEN, GOLDEN + random(*GOLDEN.shape, seed=5) * 0.3)
     assert said(in_table(off, (IDS, TABLE))) == ""
+
+
+def test_a_reading_ends_once_the_time_is_up_and_what_was_found_is_said(shallow_golden, tmp_path):
+    golden, asked = GoldenSlice(trusted(shallow_golden), 0, 1), []
+    run = run_device(
+        golden, "parity.device.faults:load_embed_scaled", "local", "bfloat16", out=tmp_path / "run", free=False
+    )
+
+    def up() -> None:
+        asked.append(1)
+        raise TimeIsUp
+
+    assert components(golden, run, "target.embed") and components(golden, run, "target.embed", check=up) == ()
+    assert len(asked) == 1

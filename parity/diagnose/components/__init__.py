@@ -10,6 +10,7 @@ nothing but noise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from parity.compare.origins import held_instead
 from parity.compare.relations import Facts, relation
 from parity.compare.rows import stage_rows
+from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.other_stages import in_other_stages
 from parity.diagnose.components.products import StageProduct, in_faint_changes, in_faint_parts, in_products, led_back
@@ -36,7 +38,11 @@ device may do the same wrong thing otherwise at an edge. A reading of more numbe
 
 
 def components(
-    golden: TrustedGolden, run: DumpView, stage: str, products: Callable[[], Sequence[StageProduct]] = tuple
+    golden: TrustedGolden,
+    run: DumpView,
+    stage: str,
+    products: Callable[[], Sequence[StageProduct]] = tuple,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[Component, ...]:
     """What explains the error of a stage's wrong rows: the first that leaves nothing, else the nearest, else nothing.
 
@@ -44,6 +50,7 @@ def components(
         golden, run: of one prompt where there are products.
         products: makes what the stage's rows are a product of at the golden's inputs, which are the run's but for
             noise; asked for where the tensors alone do not tell.
+        check: raises TimeIsUp between two readings: what was found by then is said.
     """
     named = golden.declared.get(stage)
     rows = stage_rows(golden, run, named) if named and not (golden.keeps or run.keeps) else None
@@ -63,10 +70,13 @@ def components(
     if held and held.by_all:
         return (Component(held.says, 1.0, None, where),)
     found: list[Component] = []
-    for readings in _readings(wrong, golden, run.manifest.case.mode, products, len(rows.golden)):
-        found += [replace(one, where=where) for one in readings if one is not None and _is_near(one)]
-        if any(one.whole for one in found):
-            break
+    with suppress(TimeIsUp):
+        for readings in _readings(wrong, golden, run.manifest.case.mode, products, len(rows.golden)):
+            for one in readings:
+                found += [replace(one, where=where)] if one is not None and _is_near(one) else []
+                check()
+            if any(one.whole for one in found):
+                break
     return tuple(sorted(found, key=preferred, reverse=True)[:1])
 
 

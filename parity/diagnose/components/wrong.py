@@ -113,8 +113,9 @@ class WrongRows:
             return None
         least = FLOAT32 / RED if precision == "float32" else HALF_ULP
         typical = least if precision == "float32" else np.maximum(np.median(floors), least)
-        size = np.linalg.norm(golden, axis=1, keepdims=True) / sqrt(golden.shape[1])
-        noise = np.maximum(typical * size, np.finfo(np.float64).tiny)
+        sizes = [np.linalg.norm(side, axis=1, keepdims=True) / sqrt(golden.shape[1]) for side in (golden, device)]
+        noise = np.maximum(typical * sizes[0], least * sizes[1])  # what is larger than it should be is rounded so
+        noise = np.maximum(noise, np.finfo(np.float64).tiny)
         columns = np.ones(golden.shape[1], bool)
         numbers = np.flatnonzero(bad)
         return cls(some, golden, device, noise, rows.golden.shape[1:], columns, numbers, precision).in_words()
