@@ -81,6 +81,7 @@ class CauseSearch:
         self.made: list[Trial] = []
         self.aside: set[str] = set()
         self.parts: dict[str, Component] = {}
+        self.read: set[str] = set()
         self.unexplained: Residual | None = None
         self.start = self.left = trials.residuals((), self.rounds)
 
@@ -102,7 +103,7 @@ class CauseSearch:
         """The parts of the stages that no hypothesis explains: where nothing is inherited, of all that fail."""
         named = {cause.stage for cause in self.causes}
         if self.unexplained is not None and self.trials.contained:
-            failing = [residual for residual in self.left.values() if residual.red and residual.stage not in self.parts]
+            failing = [residual for residual in self.left.values() if residual.red and residual.stage not in self.read]
             with suppress(TimeIsUp):
                 for stage in self._of_every_kind([residual.stage for residual in failing])[:TAKEN_APART]:
                     self.trials.clock.check()
@@ -123,8 +124,9 @@ class CauseSearch:
         What the stage is computed from has to be right: so it is in a local run, and where a chained one first fails.
         """
         inherited = not self.trials.contained and (self.causes or self.aside)
-        if self.known or first.stage in self.parts or inherited:
+        if self.known or first.stage in self.read or inherited:
             return
+        self.read.add(first.stage)
         for part in parts_of(self.trials, self.rounds, first.stage):
             self.parts[first.stage] = part
 

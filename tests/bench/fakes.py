@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from parity.bench.records import BenchCell, BenchReport
 from parity.bench.request import BenchRequest
 from parity.bench.workload import Workload
 from parity.errors import NotOffered
@@ -114,6 +116,15 @@ class FakeLoop:
         return emitted
 
 
+class PlainLoop(FakeLoop):
+    """It decodes plainly, too; of its verbs, which are cheaper than those of an engine driven from outside, it tells
+    nothing."""
+
+    def decode_plain(self, prompt_ids, max_new_tokens):
+        decode = getattr(self.inside, "decode_plain", partial(FakePlain.decode_plain, self.inside))
+        return decode(prompt_ids, max_new_tokens)
+
+
 class FakeLanes:
     """Several sequences; a verb of all lanes costs what it costs of one."""
 
@@ -183,6 +194,15 @@ def request(
         build=lambda name, target, drafter, k: FakeFactory(make, takes),
         **settings,
     )
+
+
+def cells(report: BenchReport) -> dict[str, BenchCell]:
+    """Its cells by how they decode."""
+    return {cell.axes.decoding: cell for cell in report.cells}
+
+
+ROUND = 0.2 + 1.0 + 0.1
+"""Seconds of a round; it emits 5 and 2 tokens in turn: 28 behind the first are 8 rounds."""
 
 
 assert isinstance(FakeLoop(Fake(Ticks())), Looping)

@@ -15,8 +15,7 @@ from parity.bench.measure import run_bench
 from parity.endings import ENDING, Terminated, interrupting
 from parity.guard import call_guarded, guard
 from parity.references.vllm_capture import serving
-from tests.bench.fakes import Fake, FakePlain, Ticks, request
-from tests.bench.test_measuring import PlainLoop
+from tests.bench.fakes import Fake, FakePlain, PlainLoop, Ticks, request
 
 CALLS = ("prefill", "draft", "verify", "commit", "decode_plain", "speculate", "describe")
 
