@@ -135,6 +135,16 @@ class BonusRow(Sampler):
         return super().decided(wrong, q, drafts, uniforms)
 
 
+class BonusGreedy(Sampler):
+    """The likeliest token behind all accepted drafts."""
+
+    def decided(self, p: Any, q: Any, drafts: np.ndarray, uniforms: np.ndarray) -> Any:
+        """See above."""
+        likeliest = np.arange(p.shape[-1]) == np.asarray(greedy(p[:, -1:]))[..., None]
+        sure = np.concatenate([p[:, :-1], likeliest.astype(np.float32)], axis=1) if drafts.shape[1] else p
+        return super().decided(sure, q, drafts, uniforms)
+
+
 class NumbersReused(Sampler):
     """The first row's numbers in every row."""
 
@@ -176,6 +186,12 @@ PLANTED: tuple[tuple[str, type[Sampler], str, str], ...] = (
     ("sample-ratio-inverted", RatioInverted, "a draft accepted with probability q / p", "ports of the rule"),
     ("sample-numbers-reused", NumbersReused, "one random number for all rows of a round", "keys that are not split"),
     ("sample-bonus-row", BonusRow, "the token behind all accepted drafts drawn from the row before", "off by one"),
+    (
+        "sample-bonus-greedy",
+        BonusGreedy,
+        "the likeliest token behind all accepted drafts, whatever the number",
+        "class of SGLang #39253",
+    ),
     (
         "sample-bonus-processed",
         BonusProcessed,

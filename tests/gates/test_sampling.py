@@ -13,6 +13,7 @@ from parity.compare.sampling.oracle import processed, residual, round_outcomes
 from parity.compare.sampling.replay import decisions, of_tokens
 from parity.compare.sampling.round import SampledRound
 from parity.compare.vocabulary import DraftVocabulary
+from parity.device.faults.sampling import BonusGreedy
 from parity.device.faults.sampling import fault as planted_faults
 from parity.device.kernels.head import greedy
 from parity.device.sampler import Sampler
@@ -63,7 +64,7 @@ def test_a_clean_device_passes_under_both_rules(two_layer_golden, tmp_path, monk
     monkeypatch.setattr(sampling, "ROUNDS", 40)
     context = planted.context_of(two_layer_golden, tmp_path)
     found, built = run_gate(context, "sampling"), [context.device()]
-    assert [check.verdict for check in found.checks] == ["pass"] * 10, found
+    assert [check.verdict for check in found.checks] == ["pass"] * 12, found
     lines = _lines(found)
     assert lines["rule alone, residual"].figures["worst"] <= 1e-9
     assert lines["replay, residual, plain"].figures["near"] > 40
@@ -367,3 +368,28 @@ def test_a_forced_draft_that_the_drafter_cannot_draw_is_accepted_where_the_targe
     seen = SampledRound(0, 1, np.array([3]), np.array([token, likely]), draft_logits, logits, uniforms)
     made = of_tokens(seen, Sampling(), DraftVocabulary(np.arange(4), ""))
     assert all(one.right for one in made) == (token == likely)
+
+
+class Brief(Sampler):
+    """It says nothing of rows behind the first rejected draft."""
+
+    def decided(self, p, q, drafts, uniforms):
+        tokens = np.asarray(self.engine.host(super().decided(p, q, drafts, uniforms)))
+        kept = np.cumprod(tokens[..., :-1] == drafts, axis=-1).sum(axis=-1)
+        return self._array(np.where(np.arange(tokens.shape[-1]) <= kept[..., None], tokens, -1))
+
+
+@pytest.mark.parametrize("rule", sampling.RULES)
+@pytest.mark.parametrize("greedily", [False, True])
+def test_a_bonus_that_is_the_likeliest_token_fails_where_it_is_asked_for_another(greedily, rule, judged):
+    """By random numbers few rounds come to it, and the likeliest token is mostly right there: this device passed."""
+
+    class Bonus(BonusGreedy, Brief):
+        pass
+
+    def plant(pipeline):
+        pipeline.make_sampler, pipeline.decide = Bonus if greedily else Brief, None
+
+    lines = judged(plant)
+    assert lines[f"steered, {rule}"].verdict == ("fail" if greedily else "pass"), lines[f"steered, {rule}"].evidence
+    assert not greedily or "row 4, target by" in lines[f"steered, {rule}"].evidence

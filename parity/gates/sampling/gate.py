@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from parity.families import MODEL, family_of
 from parity.gates.context import GateContext
 from parity.gates.decisions_rows import read_draft_vocabulary
 from parity.gates.gate import Check
+from parity.gates.sampling import steered
 from parity.gates.sampling.counts import ERROR_RATE, Counts
 from parity.gates.sampling.drawn import rule_drawn
 from parity.gates.sampling.lanes import in_lanes
@@ -63,17 +65,20 @@ def checks(context: GateContext) -> Iterator[Check]:
 def _in_rounds(context: GateContext, rule: Rule, vocabulary: DraftVocabulary) -> Iterator[Check]:
     """Sequences under one rule: decision by decision, and as a distribution under the last settings that it has."""
     counts, random, last = Counts(), np.random.default_rng(context.seed), Sampling(rule=rule, **PLAIN)
+    met: list[dict[str, list[Decision]]] = []
     for number, (name, values) in enumerate((("plain", PLAIN), ("processed", PROCESSED))):
         settings, name = Sampling(rule=rule, **values), f"replay, {rule}, {name}"
         try:
-            check, rounds = _replayed(context, name, settings, vocabulary, number)
+            check, rounds, chosen = _replayed(context, name, settings, vocabulary, number)
         except NotOffered as error:
             yield Check(name, NOT_JUDGED, str(error))
             continue
         yield check
-        last = settings
+        last, met = settings, met + chosen
         for seen in rounds:
             counts.add(seen, settings, vocabulary, random)
+    if met:
+        yield steered.check_of(f"steered, {rule}", met, context.seed)
     try:
         yield _distribution(context, last, vocabulary, counts, random)
     except NotOffered as error:
@@ -118,25 +123,30 @@ def _at_zero(context: GateContext, vocabulary: DraftVocabulary) -> Check:
 
 def _replayed(
     context: GateContext, name: str, settings: Sampling, vocabulary: DraftVocabulary, number: int
-) -> tuple[Check, list[SampledRound]]:
-    """Prompts sampled by random numbers, and again by numbers that decide the same a margin from an edge."""
+) -> tuple[Check, list[SampledRound], list[dict[str, list[Decision]]]]:
+    """Prompts sampled by random numbers, again by numbers that decide the same a margin from an edge, and by numbers
+    that are chosen."""
     refuse_own_numbers(context.device())
     rounds: list[SampledRound] = []
     made: list[Decision] = []
     again: list[Decision] = []
+    met: list[dict[str, list[Decision]]] = []
     for prompt in range(min(PROMPTS, len(context.golden.manifest.case.prompts))):
         uniforms = table((context.seed, number, prompt), BUDGET, context.golden.manifest.case.k)
         played = _play(context, settings, prompt, uniforms)
         own = [one for seen in played for one in decisions(seen, settings, vocabulary)]
         closer = _play(context, settings, prompt, tightened(own, uniforms))
         again += [one for seen in closer for one in decisions(seen, settings, vocabulary)]
+        met.append(steered.made(played, settings, vocabulary, uniforms, partial(_play, context, settings, prompt)))
         rounds, made = rounds + played, made + own
-    return judged(name, rounds, made, again, context.seed), rounds
+    return judged(name, rounds, made, again, context.seed), rounds, met
 
 
-def _play(context: GateContext, settings: Sampling, prompt: int, uniforms: np.ndarray) -> list[SampledRound]:
+def _play(
+    context: GateContext, settings: Sampling, prompt: int, uniforms: np.ndarray, budget: int | None = None
+) -> list[SampledRound]:
     ids = context.golden.manifest.case.prompts[prompt].ids
-    return sampled(context.device(), Play(settings, prompt, ids, BUDGET, uniforms))
+    return sampled(context.device(), Play(settings, prompt, ids, budget or BUDGET, uniforms))
 
 
 def _distribution(
