@@ -204,6 +204,7 @@ class CellResult(NightRecord):
 
     Attributes:
         repeat: 0, or which time the cell was measured again that night, counted from 1.
+        digest: of the file that it was read from, see `parity.nightly.sealed`; '' elsewhere.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -230,6 +231,7 @@ class CellResult(NightRecord):
     diagnosis: DiagnosisSummary | None = None
     metrics: tuple[Metric, ...] = ()
     versions: dict[str, str] = {}
+    digest: str = Field(default="", exclude=True)
 
     @property
     def over_plain(self) -> float | None:

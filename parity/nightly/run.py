@@ -29,7 +29,8 @@ def begin(path: Path | None, home: Path, matrix: NightMatrix, cells: tuple[Cell,
         path: a new folder, or that of an interrupted night; below `home` where None.
 
     Raises:
-        UsageError: the folder is another matrix's or another commit's, or none of a night.
+        UsageError: the folder is another matrix's or another commit's, none of a night, or a result in it cannot be
+            read.
     """
     if path is not None and re.match(r"[a-z][a-z0-9+.-]+:/", str(path)):
         raise UsageError(
@@ -71,6 +72,7 @@ def _resumed(folder: NightFolder, matrix: NightMatrix, commit: str, dirty: bool)
         )
     for part in PARTS:
         (folder.path / part).mkdir(exist_ok=True)
+    folder.measured()
     return folder
 
 
