@@ -22,6 +22,7 @@ KINDS = {
     "gone": "magenta",
     "improvement": "green",
     "new": "cyan",
+    "golden": "cyan",
     "moved": "dim",
     "acknowledged": "dim",
 }
