@@ -25,7 +25,7 @@ def read_result(path: Path, night: str, cell: str, repeat: int) -> CellResult:
 
     Raises:
         UsageError: the file does not follow the schema, is not what was written, is another cell's or night's, or
-            passes against what it found.
+            has a verdict against what it found.
     """
     result = read_record(CellResult, path)
     if not result.digest:
@@ -34,13 +34,17 @@ def read_result(path: Path, night: str, cell: str, repeat: int) -> CellResult:
         raise UsageError(f"{path} is not what the night wrote: its digest does not agree with it; {AGAIN}")
     if (result.night, result.cell.name, result.repeat) != (night, cell, repeat):
         raise UsageError(f"{path} is a result of {result.title} in night {result.night}, not this one's; {AGAIN}")
-    if result.verdict in (PASS, WARN) and (against := next(_failing(result), "")):
+    if against := next(_against(result), ""):
         raise UsageError(f"{path} contradicts itself: its verdict is {result.verdict}, and {against}; {AGAIN}")
     return result
 
 
-def _failing(result: CellResult) -> Iterator[str]:
-    """What no cell that passes has, in words."""
+def _against(result: CellResult) -> Iterator[str]:
+    """What no cell of this verdict has, in words."""
+    if result.verdict == FAIL and not result.first:
+        yield "it names no place"
+    if result.verdict not in (PASS, WARN):
+        return
     if result.error:
         yield f"it broke: {result.error}"
     yield from (f"it found: {finding}" for finding in result.findings)

@@ -107,6 +107,12 @@ def test_what_was_written_is_read_and_recorded(folder, tmp_path):
     assert set(load(str(tmp_path / "past"))["cell_verdict"]) == {"fail"}
 
 
+def test_a_failure_without_a_place_is_refused(folder):
+    folder.result_file(CELL.name).write_bytes(sealed(json.loads(found("fail").model_dump_json())))
+    with pytest.raises(UsageError, match="contradicts itself: its verdict is fail, and it names no place"):
+        folder.worst()
+
+
 def test_another_night_s_result_is_refused(folder):
     file, other = folder.result_file(CELL.name), NightFolder(folder.path.parent / "other")
     NightFolder.start(other.path, NIGHT.model_copy(update={"name": "20261122T020000.000"}))
