@@ -22,6 +22,7 @@ KINDS = {
     "gone": "magenta",
     "improvement": "green",
     "new": "cyan",
+    "golden": "cyan",
     "moved": "dim",
     "acknowledged": "dim",
 }
@@ -101,12 +102,12 @@ def print_changes(night: str, changes: Sequence[Change], waiting: Mapping[str, i
     """One line a change, then the last word; the exit code."""
     out = console()
     for change in changes:
-        out.print(Text.assemble((f"{change.kind:12}", KINDS[change.kind]), change.sentence), soft_wrap=True)
+        out.print(Text.assemble((f"{change.kind:13}", KINDS[change.kind]), change.sentence), soft_wrap=True)
     for cell, missing in waiting.items():
         nights = "night" if missing == 1 else "nights"
         out.print(
             Text.assemble(
-                (f"{'no verdict':12}", "magenta"),
+                (f"{'no verdict':13}", "magenta"),
                 f"{cell}: {missing} more {nights} until its figures have a noise band",
             ),
             soft_wrap=True,

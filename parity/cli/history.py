@@ -36,7 +36,7 @@ url_argument = click.argument("url", required=False)
 @click.option("--metric", metavar="GLOB", help="Only these figures: l2, worst_row, relative, over_baseline, ...")
 @click.option("--mode", type=click.Choice(["local", "chained"]), help="Only figures of this comparison.")
 @click.option("--since", type=click.DateTime(["%Y-%m-%d"]), help="Nights of this date or later.")
-@click.option("--night", metavar="NAME", help="This night alone; with --changes, up to this night.")
+@click.option("--night", metavar="NAME|FOLDER", help="This night alone; with --changes, up to this night.")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="The latest N nights.")
 @click.option("--nights", "listing", is_flag=True, help="List the nights: commit, and cells by verdict.")
 @click.option(
@@ -79,7 +79,7 @@ def history(
     json_file: Path | None,
 ) -> None:
     """Figures of the nights, with their trend. URL: a folder or fsspec URL; $PARITY_HOME/history by default."""
-    from parity.history import WINDOW, load
+    from parity.history import WINDOW, known_night, load
     from parity.history.series import figures, records
     from parity.metrics.record import plain_numbers
 
@@ -89,6 +89,7 @@ def history(
     if acknowledge is not None and because is not None:
         _acknowledge(url, acknowledge, because)
         return
+    night = known_night(url, night) if night else None
     if changes:
         frame = load(url, cell=cell, last=None if night else last or WINDOW, repeats=True)
         sys.exit(_changes(url, frame, night, json_file))

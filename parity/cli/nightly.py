@@ -118,7 +118,8 @@ def nightly(
 
     url = "" if no_history else history or str(home() / "history")
     with _engines(plan.run, workers, engine, ray_address) as engines:
-        folder = begin(out, home(), plan, wanted, engine)
+        left_out = tuple(cell.name for cell in planned if cell not in wanted)
+        folder = begin(out, home(), plan, wanted, engine, left_out)
         wanted = tuple(cell for cell in chosen(folder.night.cells, only) if cell.name in folder.missing())
         again = command_line("nightly", *([matrix] if matrix else []), out=folder.path)
         with interruptible(folder, again):

@@ -136,20 +136,7 @@ BY_ROW = (
 
 def joined(parts: Sequence[Facts]) -> Facts:
     """The facts of several stages' rows, one behind the other; experts, of which each layer has its own, of one."""
-    names = (
-        "prompt",
-        "round",
-        "position",
-        "index",
-        "count",
-        "prompts",
-        "committed",
-        "cached",
-        "accepted",
-        "layer",
-        "token",
-    )
-    rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in BY_ROW}
     return replace(parts[0], **rows, experts=parts[0].experts if len(parts) == 1 else {})
 
 

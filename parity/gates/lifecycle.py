@@ -1,14 +1,14 @@
 """What a serving engine does to a sequence beside decoding it: continuing from a cache equals starting fresh.
 
 Each case is run twice on one device: fresh, and continued from what is in the caches. Compared are the rows that the
-continued prefill runs over, the whole caches behind it, and the rounds behind that, by bits or by the bound of
-`parity.gates.rollback.sameness.WithinNoise`: other numbers of rows in a pass are other sums.
+continued prefill runs over, the whole caches behind it, the rounds behind that, and where the text ends, by bits or by
+the bound of `parity.gates.rollback.sameness.WithinNoise`: other numbers of rows in a pass are other sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from typing import Any
 
@@ -21,15 +21,19 @@ from parity.errors import DeviceFailed, NotOffered, UsageError
 from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.difference import Difference, DifferingRow
 from parity.gates.gate import Check
-from parity.gates.own_rounds import free_trace, own_prefill, own_rounds
+from parity.gates.own_rounds import ended, free_trace, own_end, own_prefill, own_rounds
 from parity.gates.rollback.sameness import WithinNoise
 from parity.guard import raised_text, refuses
 from parity.seam import Continuing, Device, Saving
 from parity.shown import stages_of
-from parity.trace import Tensors
+from parity.stages import ACCEPT_LENGTH
+from parity.trace import ForcingTrace, Tensors
 
 ROUNDS = 2
 """Behind the prefill: a draft, and one that finds its rows in the caches."""
+
+END = 2 * ROUNDS
+"""The number of the round in which the text ends: behind all others."""
 
 SEVERAL = "resumed after several tokens"
 """What a text's last round emitted no draft has fed again: one row is missing in the drafter's cache, or several."""
@@ -46,27 +50,33 @@ def checks(context: GateContext) -> Iterator[Check]:
     says = device.describe()
     within = WithinNoise(stages_of(says), says.precision, NoiseFloors(context.golden))
     lives = Lives(device, within, ids=longest, other=others[0] if others else longest[::-1])
-    yield lives.check("the next prompt", lives.after_another)
+    yield lives.check("the next prompt", Lives.after_another)
     if isinstance(device, Continuing):
-        yield lives.check("prefix hit", lives.hit, _cuts(context, len(lives.ids)), "{} rows cached")
-        yield lives.check("resumed after a stop", lives.resumed)
-        yield lives.check(SEVERAL, lives.resumed_behind_several, (prompts[::-1],))
-        yield lives.check("after an abort", lives.aborted, ("draft", "verify"), "behind {}")
+        cuts = _cuts(context)
+        played = sorted({cut for cut in cuts.values() if cut < len(longest)} | {len(longest) - 1})
+        yield lives.check("prefix hit", Lives.hit, played, "{} rows cached")
+        for what, cut in cuts.items():
+            if cut >= len(longest):
+                said = f"cut at {what} ({cut}): the prompt has {len(longest)} tokens"
+                yield Check(f"prefix hit at {what}", NOT_JUDGED, f"not exercised: {said}")
+        yield lives.check("resumed after a stop", Lives.resumed)
+        yield lives.check(SEVERAL, Lives.resumed_behind_several, (prompts[::-1],))
+        yield lives.check("after an abort", Lives.aborted, ("draft", "verify"), "behind {}")
     else:
         yield Check("prefix hit", NOT_JUDGED, "the device has no prefill_from (parity.seam.Continuing)")
     if isinstance(device, Saving):
-        yield lives.check("off-loaded and restored", lives.restored, (0, 1), "behind round {}")
+        yield lives.check("off-loaded and restored", Lives.restored, (0, 1), "behind round {}")
     else:
         yield Check("off-loaded and restored", NOT_JUDGED, "the device has no save and restore (parity.seam.Saving)")
     yield _in_chunks(context, lives, says.precision)
 
 
-def _cuts(context: GateContext, size: int) -> list[int]:
-    """Rows that are cached: none, one, a chunk, the window, K + 1, all but one; as far as the prompt has them."""
+def _cuts(context: GateContext) -> dict[str, int]:
+    """Rows that are cached, by what they are: none, one, K + 1, a chunk, the window. The prompt may have fewer."""
     model, k = context.golden.manifest.model, context.golden.manifest.case.k
     window = model.target.constants.get("sliding_window")
-    cuts = {0, 1, CHUNK, k + 1, size - 1, *([window] if isinstance(window, int) else [])}
-    return sorted(cut for cut in cuts if 0 <= cut < size)
+    cuts = {"none": 0, "one": 1, "K + 1": k + 1, "a chunk": CHUNK}
+    return cuts | ({"the window": window} if isinstance(window, int) and window > 0 else {})
 
 
 def _in_chunks(context: GateContext, lives: Lives, precision: str) -> Check:
@@ -76,7 +86,7 @@ def _in_chunks(context: GateContext, lives: Lives, precision: str) -> Check:
         if not refuses(error):
             raise
         return Check("prefill in chunks", NOT_JUDGED, f"the device prefills at once: {raised_text(error)}")
-    return lives.check("prefill in chunks", lives.on_another, (parts,), f"of {CHUNK} rows")
+    return lives.check("prefill in chunks", Lives.on_another, (parts,), f"of {CHUNK} rows")
 
 
 class _NotExercised(Exception):
@@ -94,17 +104,19 @@ class Lives:
     Attributes:
         ids: the prompt.
         other: a shorter one, for what has been before or comes between.
+        by_token: whether texts end by an end token, or by their budget.
     """
 
     device: Device
     within: WithinNoise
     ids: list[int]
     other: list[int]
+    by_token: bool = False
 
     @property
     def budget(self) -> int:
-        """Tokens for the rounds, and one more."""
-        return (ROUNDS + 1) * (self.device.describe().k + 1)
+        """Tokens for the rounds, one more round, and for two that end the text."""
+        return (ROUNDS + 1) * (self.device.describe().k + 1) + 3
 
     def fresh(self, device: Device | None = None, ids: Sequence[int] | None = None) -> Tensors:
         """Prefill and rounds."""
@@ -117,7 +129,16 @@ class Lives:
     def _run(self, device: Device, ids: Sequence[int], cached: int | None = None) -> Tensors:
         trace = free_trace(self.within.names)
         perform(device, own_prefill(trace, ids, self.budget, cached))
-        perform(device, own_rounds(trace, ROUNDS, device.describe().eos))
+        return self._to_the_end(device, trace)
+
+    def _to_the_end(self, device: Device, trace: ForcingTrace) -> Tensors:
+        """The rounds that are compared, and behind them those to the end of the text."""
+        says = device.describe()
+        perform(device, own_rounds(trace, ROUNDS, says.eos))
+        if not ended(trace, says.eos):
+            plain = [token for token in (*self.ids, *range(len(says.eos) + 2)) if token not in says.eos]
+            eos = says.eos[0] if self.by_token else None
+            perform(device, own_end(trace, END, says.k, plain, self.budget, eos))
         return trace.tensors
 
     def after_another(self) -> Both:
@@ -183,8 +204,7 @@ class Lives:
                 self.device.save("parity")
                 perform(self.device, free_rounds(self.device, self.other, self.budget))
                 self.device.restore("parity")
-            perform(self.device, own_rounds(trace, ROUNDS, eos))
-            tensors.append(trace.tensors)
+            tensors.append(self._to_the_end(self.device, trace))
         return tensors[0], tensors[1]
 
     def on_another(self, device: Device) -> Both:
@@ -192,37 +212,49 @@ class Lives:
         return self.fresh(), self.fresh(device)
 
     def check(self, name: str, run: Callable[..., Both], values: Sequence[Any] = (), says: str = "") -> Check:
-        """Every case compared; the first row beyond its bound, or how far rows are from theirs.
+        """Every case compared, the last one also to an end token; the first row beyond its bound, or how far rows are.
 
         Args:
-            run: takes one of `values`, or nothing where there are none.
+            run: of `Lives`; takes one of `values`, or nothing where there are none.
             says: a value in words.
         """
         arguments: list[tuple[Any, ...]] = [(value,) for value in values] or [()]
         cases, found = [says.format(*one) for one in arguments], Difference[str](self.within)
-        for case, given in zip(cases, arguments, strict=True):
+        lives = [(self, case, given) for case, given in zip(cases, arguments, strict=True)]
+        if self.device.describe().eos:
+            by_token = replace(self, by_token=True)
+            lives.append((by_token, f"{cases[-1]}, to an end token".lstrip(", "), arguments[-1]))
+        ends = False
+        for life, case, given in lives:
             try:
-                found.add(*run(*given), case)
+                before, now = run(life, *given)
+                found.add(before, now, case)
+                ends |= (END, ACCEPT_LENGTH) in before
             except _NotExercised as error:
                 return Check(name, NOT_JUDGED, str(error))
             except (UsageError, DeviceFailed) as error:
                 return Check(name, INCONCLUSIVE, f"{case}: the device raises: {raised_text(error)}", {"case": case})
             if found.first is not None:
                 return _failed(name, found.first, self.within)
-        return _passed(name, found, cases)
+        return _passed(name, found, cases, ends)
 
 
 def _failed(name: str, at: DifferingRow[str], within: WithinNoise) -> Check:
+    if at.round == END:
+        said = f"{at.where}: " if at.where else ""
+        said += f"where the text ends, {at.stage} is not what it is fresh"
+        return Check(name, FAIL, said, {"case": at.where}, Place(at.stage, None, 0, at.round, at.row))
     far = "another value" if at.apart == float("inf") else within.said(at.stage, at.apart)
     said = f"{at.where}: {at.stage} is not what it is fresh: {far}" if at.where else f"{at.stage} differs: {far}"
     return Check(name, FAIL, said, {"case": at.where}, Place(at.stage, None, 0, at.round, at.row))
 
 
-def _passed(name: str, found: Difference[str], cases: Sequence[str]) -> Check:
+def _passed(name: str, found: Difference[str], cases: Sequence[str], ends: bool) -> Check:
     if not found.tensors:
         return Check(name, INCONCLUSIVE, "no tensor is shown")
     figures = {"tensors": found.tensors, "moved": found.moved, "worst": found.worst, "cases": cases}
     of = f" in {len(cases)} cases ({', '.join(cases)})" if len(cases) > 1 else ""
+    of += "" if ends else "; where texts end is not exercised: each ends before"
     if found.furthest is None:
         return Check(name, PASS, f"the same bits in all {found.tensors} tensors{of}", figures)
     at = found.furthest

@@ -16,12 +16,15 @@ from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from time import time_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parity import limits
 from parity.errors import ParityError, UsageError
 from parity.files import content, opened, parsed, put
 from parity.home import home
+
+if TYPE_CHECKING:
+    from parity.golden.manifest import TensorRow
 
 UNSETTLED_NS = 2_000_000_000
 """A file that changed this shortly before it is read may change again within one tick of its clock (FAT: 2 s), with no
@@ -44,6 +47,11 @@ def digest_files(paths: Iterable[Path]) -> str:
     """
     names_and_digests = b"".join(os.fsencode(path.name) + digest_file(path) for path in paths)
     return hashlib.sha256(names_and_digests).hexdigest() if names_and_digests else ""
+
+
+def digest_tensors(rows: Iterable[TensorRow]) -> str:
+    """sha256 over names and digests of tensors: what a dump holds, wherever it lies and whenever it was made."""
+    return hashlib.sha256(repr(sorted((row.variant, row.key, row.sha256) for row in rows)).encode()).hexdigest()
 
 
 def digest_file(path: Path) -> bytes:

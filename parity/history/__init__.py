@@ -8,7 +8,7 @@ from parity.history.changes import Change
 from parity.history.repeats import Suspicion, suspicious
 from parity.history.series import WINDOW
 from parity.history.steps import Bands
-from parity.history.store import append, load, nights
+from parity.history.store import append, known_night, load, nights
 from parity.history.verdicts import gathered, verdicts, waiting
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "acknowledgements",
     "append",
     "gathered",
+    "known_night",
     "load",
     "nights",
     "suspicious",

@@ -5,19 +5,19 @@ Cells begin to fail, give no verdict, vanish, or are new; what their figures sho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from parity.compare.report import FAIL, PASS, WARN
-from parity.history.series import Stamp
+from parity.history.series import SHORT, Stamp
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ChangeKind = Literal["regression", "drift", "broken", "gone", "improvement", "new", "moved", "acknowledged"]
+ChangeKind = Literal["regression", "drift", "broken", "gone", "improvement", "new", "golden", "moved", "acknowledged"]
 GRAVITY: tuple[ChangeKind, ...] = (
     "regression",
     "drift",
@@ -25,10 +25,12 @@ GRAVITY: tuple[ChangeKind, ...] = (
     "gone",
     "improvement",
     "new",
+    "golden",
     "moved",
     "acknowledged",
 )
-"""Gravest first. `moved`: within what a harmless change of rounding moves; worth a quiet line and no more."""
+"""Gravest first. `golden`: another truth than the night before had. `moved`: within what a harmless change of rounding
+moves; worth a quiet line and no more."""
 
 GRAVE: tuple[ChangeKind, ...] = ("regression", "drift")
 LACKING: tuple[ChangeKind, ...] = ("broken", "gone")
@@ -51,7 +53,7 @@ RECENT = 14
 
 GOOD = (PASS, WARN)
 CELL = "cell"
-COLUMNS = ("night", "cell", "stage", "mode", "metric", "value", "unit", "bound", "verdict", "cell_verdict")
+COLUMNS = ("night", "cell", "stage", "mode", "metric", "value", "unit", "bound", "verdict", "cell_verdict", "golden")
 
 
 @dataclass(frozen=True)
@@ -138,35 +140,66 @@ def lasting(nights: int) -> str:
 def cell_changes(frame: pd.DataFrame, stamps: Sequence[Stamp]) -> Iterator[Observed]:
     """What the cells of the last of these nights show against their earlier nights."""
     number = {stamp.night: place for place, stamp in enumerate(stamps)}
-    frame = frame.loc[frame["night"].isin(list(number)) & (frame["repeat"] == 0), list(COLUMNS)]
+    frame = frame[frame["night"].isin(list(number))]
+    left_out = _left_out(frame, number)
+    frame = frame.loc[frame["repeat"] == 0, list(COLUMNS)]
     frame = frame.assign(place=frame["night"].map(number).to_numpy(np.int64))
     for cell, rows in frame.groupby("cell", observed=True, sort=True):
-        yield from _CellPast(str(cell), rows, stamps).changes()
+        without = [place for place, names in left_out.items() if str(cell) in names]
+        yield from _CellPast(str(cell), rows, stamps, without).changes()
+
+
+def _left_out(frame: pd.DataFrame, number: Mapping[str, int]) -> dict[int, set[str]]:
+    """By number of the night, the cells that the matrix has and the night did not judge."""
+    found: dict[int, set[str]] = {}
+    told = frame[frame["left_out"] != ""].drop_duplicates(["night", "left_out"])
+    for night, names in zip(told["night"], told["left_out"], strict=True):
+        found.setdefault(number[str(night)], set()).update(str(names).split())
+    return found
 
 
 class _CellPast:
-    """One cell and its rows of all nights; `history` maps the nights that recorded it to its verdict."""
+    """One cell and its rows of all nights.
 
-    def __init__(self, name: str, frame: pd.DataFrame, stamps: Sequence[Stamp]):
+    `history` maps the nights that recorded it to its verdict, `goldens` to the digest of its golden where it is known.
+    `left_out` are nights that did not judge it although the matrix has it.
+    """
+
+    def __init__(self, name: str, frame: pd.DataFrame, stamps: Sequence[Stamp], left_out: Sequence[int]):
         self.name, self.frame, self.stamps, self.tonight = name, frame, stamps, len(stamps) - 1
+        self.left_out = left_out
         heads = frame.drop_duplicates("place")
         self.history = dict(zip(heads["place"].tolist(), map(str, heads["cell_verdict"]), strict=True))
+        goldens = zip(heads["place"].tolist(), map(str, heads["golden"]), strict=True)
+        self.goldens = {place: digest for place, digest in goldens if digest}
 
     def changes(self) -> Iterator[Observed]:
         """At most one about its verdict, and those about its stages."""
         if self.tonight not in self.history:
-            yield from self._gone()
+            yield from () if self.tonight in self.left_out else self._gone()
         elif len(self.history) == 1:
             if self.tonight:
                 yield self._told("new", self.tonight, None, "is new: no earlier night has it")
         else:
             yield from self._verdict()
             yield from self._stages()
+            yield from self._golden()
 
     def _gone(self) -> Iterator[Observed]:
         last = max(self.history)
+        since = next(night for night in range(last + 1, self.tonight + 1) if night not in self.left_out)
         if self.tonight - last <= RECENT:
-            yield self._told("gone", last + 1, last, "has no result: evidence that was there is missing")
+            yield self._told("gone", since, last, "has no result: evidence that was there is missing")
+
+    def _golden(self) -> Iterator[Observed]:
+        """Another golden than on the last night whose golden is known."""
+        *earlier, last = sorted(self.goldens) or [-1]
+        if last != self.tonight or not earlier or self.goldens[last] == self.goldens[earlier[-1]]:
+            return
+        now, then = (self.goldens[night][:SHORT] for night in (last, earlier[-1]))
+        found = self._told("golden", last, earlier[-1], "")
+        words = f"is another one than in night {self.stamps[earlier[-1]].night} ({now}, it was {then})"
+        yield replace(found, change=replace(found.change, sentence=f"the golden of {self.name} {words}"))
 
     def _verdict(self) -> Iterator[Observed]:
         verdict = self.history[self.tonight]

@@ -12,17 +12,17 @@ from parity.nightly.records import CellResult, Night
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = 2
+VERSION = 3
 KEY = b"parity.history.schema_version"
 
 TEXT = (
     "night", "commit", "machine", "engine", "cell", "case", "device", "device_spec", "family", "policy",
-    "precision", "stage", "mode", "metric", "unit", "better", "verdict", "cell_verdict",
+    "precision", "stage", "mode", "metric", "unit", "better", "verdict", "cell_verdict", "golden", "left_out",
 )  # fmt: skip
 COLUMNS = (
     "schema_version", "night", "started", "recorded", "commit", "dirty", "machine", "engine", "cell", "case", "device",
     "device_spec", "family", "k", "tp", "policy", "precision", "repeat", "stage", "mode", "metric", "value", "unit",
-    "better", "verdict", "bound", "low", "high", "cell_verdict",
+    "better", "verdict", "bound", "low", "high", "cell_verdict", "golden", "left_out",
 )  # fmt: skip
 """Columns of a file; `load` adds `date`, which is the partition."""
 
@@ -36,7 +36,16 @@ def _unrepeated(stored: pa.Table) -> pa.Table:
     return stored.append_column("repeat", pa.array([0] * len(stored), pa.int16()))
 
 
-MIGRATIONS: dict[int, Migration] = {1: _unrepeated}
+def _of_any_golden(stored: pa.Table) -> pa.Table:
+    """Version 2 knew neither the golden of a cell nor the cells that a night left out."""
+    import pyarrow as pa
+
+    for name in ("golden", "left_out"):
+        stored = stored.append_column(name, pa.array([""] * len(stored), pa.string()))
+    return stored
+
+
+MIGRATIONS: dict[int, Migration] = {1: _unrepeated, 2: _of_any_golden}
 """From a version to the next: applied one after the other on reading. Files are never rewritten."""
 
 
@@ -76,6 +85,7 @@ def _rows(night: Night, results: Sequence[CellResult]) -> Iterator[dict[str, Any
         dirty=night.dirty,
         machine=night.machine,
         engine=night.engine,
+        left_out=" ".join(_left_out(night, results)),
     )
     for result in results:
         cell = result.cell
@@ -85,11 +95,18 @@ def _rows(night: Night, results: Sequence[CellResult]) -> Iterator[dict[str, Any
             precision=cell.precision,
             repeat=result.repeat,
             cell_verdict=result.verdict,
+            golden=result.golden_digest,
         )
         axes = cell.axes.model_dump()
         for metric in result.metrics:
             figure = metric.model_dump()
             yield {**shared, **mine, **axes, "metric": figure.pop("name"), **figure}
+
+
+def _left_out(night: Night, results: Sequence[CellResult]) -> list[str]:
+    """Cells that the matrix has and the night did not judge."""
+    judged = {result.cell.name for result in results}
+    return [name for name in (*(cell.name for cell in night.cells), *night.left_out) if name not in judged]
 
 
 def moment(text: str) -> datetime:

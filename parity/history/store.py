@@ -16,6 +16,7 @@ from uuid import uuid4
 from parity import limits
 from parity.errors import UsageError
 from parity.history.schema import migrated, moment, schema, table
+from parity.nightly.folder import NIGHT, NightFolder
 from parity.nightly.records import CellResult, Night
 from parity.partial import write_whole
 from parity.remote import INSTALL, ask, open_store
@@ -214,6 +215,26 @@ def load(
     frame = _latest(whole.to_pandas().assign(date=dates))
     frame = frame if repeats else frame[frame["repeat"] == 0]
     return _filtered(frame, cell, stage, metric, mode)
+
+
+def known_night(url: str, night: str) -> str:
+    """The name of a night that this history has.
+
+    Args:
+        night: its name, or the folder that it is in.
+
+    Raises:
+        UsageError: it has no such night, or is none.
+    """
+    names = sorted({file.night for file in HistoryStore(url).history_files()})
+    name = NightFolder(Path(night)).night.name if (Path(night) / NIGHT).is_file() else night
+    if names and name not in names:
+        meant = name if name == night else f"{name} (of {night})"
+        raise UsageError(
+            f"history has no night {meant}: its nights have names as {names[-1]} (`parity history --nights` lists "
+            "them), or are meant by their folder"
+        )
+    return name
 
 
 def _latest(frame: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -9,14 +10,16 @@ from typing import TYPE_CHECKING
 
 from parity.history.changes import CELL, GRAVITY, Change, ChangeKind, Observed, cell_changes
 from parity.history.figures import figure_changes
-from parity.history.series import series, stamps
+from parity.history.series import SHORT, series, stamps
 from parity.history.statistics import NEEDED
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SURROUNDINGS = {"device_spec": "device", "machine": "machine"}
+SURROUNDINGS = {"device_spec": "device", "machine": "machine", "golden": "golden"}
 """Columns that a reader looks at first where the commit is innocent."""
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 TOGETHER = 2
 """Nights by which the dates of one event may differ between figures: noise hides the first night of some."""
@@ -88,16 +91,20 @@ def _stage(figure: Observed) -> tuple[str, str]:
     return figure.change.stage, figure.change.mode
 
 
+def _short(value: str) -> str:
+    return value[:SHORT] if DIGEST.fullmatch(value) else value
+
+
 def with_surroundings(change: Change, frame: pd.DataFrame) -> Change:
-    """The change, with what else differs since its first night: the device that the label stands for, the machine."""
+    """The change, with what else differs since its first night: the device of the label, the machine, the golden."""
     nights = frame[(frame["cell"] == change.cell)].drop_duplicates("night")
     names = [str(name) for name in nights["night"]]
     if change.since_night not in names[1:]:
         return change
     now = nights.iloc[names.index(change.since_night)]
     then = nights.iloc[names.index(change.since_night) - 1]
-    different = {
-        what: (then[column], now[column]) for column, what in SURROUNDINGS.items() if then[column] != now[column]
-    }
-    others = [f"{what} was {before}, is {after}" for what, (before, after) in different.items()]
+    both = {what: (str(then[column]), str(now[column])) for column, what in SURROUNDINGS.items()}
+    if change.kind == "golden" or "" in both["golden"]:
+        del both["golden"]
+    others = [f"{what} was {_short(a)}, is {_short(b)}" for what, (a, b) in both.items() if a != b]
     return replace(change, sentence="; ".join([change.sentence, *others]))

@@ -9,6 +9,7 @@ from parity.bench.measure import run_bench
 from parity.bench.records import BenchReport
 from parity.bench.request import BenchRequest
 from parity.bench.workload import Workload
+from parity.golden.digests import digest_tensors
 from parity.golden.provenance import now
 from parity.golden.views import TrustedGolden
 from parity.nightly import metrics
@@ -61,6 +62,7 @@ def _result(
         started=started,
         seconds=seconds,
         golden=str(golden.folder),
+        golden_digest=digest_tensors(golden.manifest.tensors),
         first=report.findings[0] if report.findings else "",
         reproduce=again if report.exit_code else "",
         findings=report.findings,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 from parity.compare.report import RANK
 from parity.errors import UsageError
 from parity.files import put
-from parity.nightly.records import CellResult, Night, NightRecord, read_record
+from parity.nightly.records import CellResult, Night, read_record
+from parity.nightly.sealed import read_result, write_result
 from parity.partial import partial_folder
 
 NIGHT, REPORT = "night.json", "report.html"
@@ -40,11 +42,11 @@ class NightFolder:
         with partial_folder(path) as partial:
             for part in PARTS:
                 (partial / part).mkdir()
-            put(partial / NIGHT, _line(night), str(path / NIGHT))
+            put(partial / NIGHT, f"{night.model_dump_json()}\n".encode(), str(path / NIGHT))
             partial.rename(path)
         return cls(path)
 
-    @property
+    @cached_property
     def night(self) -> Night:
         """The plan.
 
@@ -77,19 +79,26 @@ class NightFolder:
 
     def add(self, result: CellResult) -> None:
         """Keep what a cell found."""
-        put(self.result_file(result.cell.name, result.repeat), _line(result))
+        write_result(self.result_file(result.cell.name, result.repeat), result)
 
     def results(self) -> tuple[CellResult, ...]:
-        """What is there, in the order of the plan."""
-        files = (self.result_file(cell.name) for cell in self.night.cells)
-        return tuple(read_record(CellResult, file) for file in files if file.is_file())
+        """What is there, in the order of the plan.
+
+        Raises:
+            UsageError: as `parity.nightly.sealed.read_result`; so do all that read results.
+        """
+        names = (cell.name for cell in self.night.cells)
+        return tuple(self._read(name, 0) for name in names if self.result_file(name).is_file())
 
     def results_of(self, cell: str) -> tuple[CellResult, ...]:
         """What a cell found, and what when it was measured again, in order."""
         results: list[CellResult] = []
-        while (file := self.result_file(cell, len(results))).is_file():
-            results.append(read_record(CellResult, file))
+        while self.result_file(cell, len(results)).is_file():
+            results.append(self._read(cell, len(results)))
         return tuple(results)
+
+    def _read(self, cell: str, repeat: int) -> CellResult:
+        return read_result(self.result_file(cell, repeat), self.night.name, cell, repeat)
 
     def worst(self) -> tuple[CellResult, ...]:
         """The gravest result of each cell that has one, in the order of the plan: its own where no repeat is worse."""
@@ -116,7 +125,3 @@ class NightFolder:
     def missing(self) -> tuple[str, ...]:
         """Planned cells without a result."""
         return tuple(cell.name for cell in self.night.cells if not self.result_file(cell.name).is_file())
-
-
-def _line(record: NightRecord) -> bytes:
-    return f"{record.model_dump_json()}\n".encode()

@@ -20,6 +20,7 @@ from parity.gates.acceptance_counts import AcceptanceCounts
 from parity.gates.acceptance_interval import wilson_limits
 from parity.gates.context import GateContext
 from parity.gates.gate import GateReport, GateResult
+from parity.golden.digests import digest_tensors
 from parity.golden.manifest import Generation
 from parity.golden.provenance import now
 from parity.golden.views import DumpView, TrustedGolden
@@ -74,6 +75,7 @@ def judge(
         started=started,
         seconds=seconds,
         golden=str(context.golden.folder),
+        golden_digest=digest_tensors(context.golden.manifest.tensors),
         first=first,
         reproduce=reproduce,
         gates=tuple(plain_numbers(_gate(result)) for result in gates.results),

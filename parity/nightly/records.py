@@ -205,6 +205,8 @@ class CellResult(NightRecord):
 
     Attributes:
         repeat: 0, or which time the cell was measured again that night, counted from 1.
+        golden_digest: over what the golden holds, see `parity.golden.digests.digest_tensors`.
+        digest: of the file that it was read from, see `parity.nightly.sealed`; '' elsewhere.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -215,6 +217,7 @@ class CellResult(NightRecord):
     started: str
     seconds: float
     golden: str = ""
+    golden_digest: str = ""
     error: str = ""
     first: str = ""
     reproduce: str = ""
@@ -231,6 +234,7 @@ class CellResult(NightRecord):
     diagnosis: DiagnosisSummary | None = None
     metrics: tuple[Metric, ...] = ()
     versions: dict[str, str] = {}
+    digest: str = Field(default="", exclude=True)
 
     @property
     def over_plain(self) -> float | None:
@@ -261,6 +265,7 @@ class Night(NightRecord):
         commit: of the system under test, '' where it lies in no git repository; `dirty` if files differed from it.
         head: the same commit with subject and author.
         matrix: path of the matrix; `matrix_digest` is over its bytes.
+        left_out: names of the matrix's further cells, which `--only` left out.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -274,6 +279,7 @@ class Night(NightRecord):
     engine: str
     machine: str
     cells: tuple[Cell, ...]
+    left_out: tuple[str, ...] = ()
 
 
 AnyRecord = TypeVar("AnyRecord", bound=NightRecord)

@@ -22,14 +22,23 @@ from parity.nightly.process import Answer, CellJob, GoldenJob, Job
 from parity.nightly.records import Cell, CellResult, Night
 
 
-def begin(path: Path | None, home: Path, matrix: NightMatrix, cells: tuple[Cell, ...], engine: str) -> NightFolder:
+def begin(
+    path: Path | None,
+    home: Path,
+    matrix: NightMatrix,
+    cells: tuple[Cell, ...],
+    engine: str,
+    left_out: tuple[str, ...] = (),
+) -> NightFolder:
     """The folder of a night.
 
     Args:
         path: a new folder, or that of an interrupted night; below `home` where None.
+        left_out: names of the matrix's further cells.
 
     Raises:
-        UsageError: the folder is another matrix's or another commit's, or none of a night.
+        UsageError: the folder is another matrix's or another commit's, none of a night, or a result in it cannot be
+            read.
     """
     if path is not None and re.match(r"[a-z][a-z0-9+.-]+:/", str(path)):
         raise UsageError(
@@ -50,6 +59,7 @@ def begin(path: Path | None, home: Path, matrix: NightMatrix, cells: tuple[Cell,
         engine=engine,
         machine=f"{platform.machine()}, {os.cpu_count()} cores",
         cells=cells,
+        left_out=left_out,
     )
     return NightFolder.start(path or home / "nights" / name, night)
 
@@ -71,6 +81,7 @@ def _resumed(folder: NightFolder, matrix: NightMatrix, commit: str, dirty: bool)
         )
     for part in PARTS:
         (folder.path / part).mkdir(exist_ok=True)
+    folder.measured()
     return folder
 
 

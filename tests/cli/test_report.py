@@ -13,6 +13,7 @@ import pytest
 from parity.cli.night_end import _tell
 from parity.files import put
 from parity.history import append
+from parity.nightly.folder import NightFolder
 from parity.nightly.judge import _cell
 from tests.reports.nights import RED, unpack
 
@@ -39,7 +40,11 @@ def test_a_night_becomes_a_page_beside_it(parity, night):
 def test_the_page_of_the_night_before_leads_to_the_next_one(parity, tmp_path):
     url, folders = str(tmp_path / "history"), [unpack(tmp_path / "nights" / name) for name in ("a", "b & c")]
     later = folders[1].night.model_copy(update={"name": "20261122T020000.000"})
+    results = [one.model_copy(update={"night": later.name}) for one in folders[1].results()]
     put(folders[1].path / "night.json", later.model_dump_json().encode())
+    folders[1] = NightFolder(folders[1].path)
+    for one in results:
+        folders[1].add(one)
     for folder in folders:
         few = [one.model_copy(update={"metrics": one.metrics[:3]}) for one in folder.results()]
         append(url, folder.night, few)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import replace
 from functools import partial
 
@@ -152,3 +153,59 @@ def test_what_is_not_in_the_caches_is_refused_and_leaves_them(cached, ids, said,
     with pytest.raises(UsageError, match="no sequence was saved as 'x'"):
         made.restore("x")
     assert len(made.verify(np.array([1]))) == 2
+
+
+ENDS = {
+    "budget,verb=restore": ("off-loaded and restored", "prefix hit"),
+    "end_tokens,verb=prefill_from": ("after an abort", "off-loaded and restored"),
+    "budget,verb=prefill_from": ("prefix hit", "off-loaded and restored"),
+    "end_tokens,verb=restore": ("off-loaded and restored", "prefix hit"),
+}
+"""Where a text ends wrongly behind a verb, a check that fails, and one that passes."""
+
+
+@pytest.mark.parametrize("ends", first(ENDS, 2))
+def test_a_text_that_ends_otherwise_behind_a_continuation_fails(ends, judged):
+    checks = judged(f"tests.gates.test_lifecycle:{ends}")
+    red, green = ENDS[ends]
+    assert checks[red].verdict == "fail" and "where the text ends" in checks[red].evidence, checks[red].evidence
+    assert checks[green].verdict == "pass", checks[green].evidence
+    assert ("end token" in checks[red].evidence) == ends.startswith("end_tokens")
+
+
+def budget(target, drafter, k, verb, precision="bfloat16"):
+    """A sequence that continues by this verb has a budget of one token too many."""
+    made = device.load(target, drafter, k, precision)
+    return _behind(made, verb, lambda: setattr(made, "_left", made._left + 1))
+
+
+def end_tokens(target, drafter, k, verb, precision="bfloat16"):
+    """One that continues by this verb knows no end tokens until the next prefill."""
+    made = device.load(target, drafter, k, precision)
+    ends = made._ends
+    _behind(made, "prefill", lambda: setattr(made, "_ends", ends))
+    return _behind(made, verb, lambda: setattr(made, "_ends", ends - 1_000_000))
+
+
+def _behind(made, verb, change):
+    clean = getattr(made, verb)
+
+    def run(*given):
+        found = clean(*given)
+        change()
+        return found
+
+    setattr(made, verb, run)
+    return made
+
+
+def test_a_cut_that_a_prompt_is_too_short_for_is_named_as_not_exercised(judged, shallow_golden):
+    short, case = copy(shallow_golden), shallow_golden.manifest.case
+    prompts = tuple(one.model_copy(update={"ids": one.ids[:29]}) for one in case.prompts)
+    changed = case.model_copy(update={"prompts": prompts})
+    short.manifest = shallow_golden.manifest.model_copy(update={"case": changed})
+    checks = judged("numpy", golden=short)
+    assert checks["prefix hit"].verdict == "pass" and "28 rows cached" in checks["prefix hit"].evidence
+    check = checks["prefix hit at the window"]
+    assert check.verdict == "not judged"
+    assert check.evidence == "not exercised: cut at the window (32): the prompt has 29 tokens"

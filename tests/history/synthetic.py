@@ -173,6 +173,8 @@ def frame(made: World, last: int | None = None, cells: list[str] | None = None) 
         "dirty": False,
         "device_spec": "numpy",
         "machine": "x86_64, 2 cores",
+        "golden": "",
+        "left_out": "",
         "value": values,
         "verdict": "pass",
         "cell_verdict": pd.Categorical(verdict),

@@ -29,7 +29,8 @@ def test_an_acknowledged_cell_is_told_as_such_and_lacks_no_evidence(url, parity)
     ended = parity("history", "--acknowledge", OTHER, "--because", "the [b]old[/b] port is retired")
     assert ended.code == 0 and OTHER in ended.out
     ended = parity("history", "--changes")
-    assert "acknowledged" in ended.out and "the [b]old[/b] port is retired" in ended.out
+    assert f"acknowledged {OTHER}: has no result" in ended.out
+    assert "the [b]old[/b] port is retired" in ended.out
     assert "0 changed for the worse, 1 without evidence, 1 other changes" in ended.last, "one waits for its band"
     again = parity("history", "--acknowledge", OTHER, "--because", "twice")
     assert again.code == 2 and "none is gone" in again.err

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from parity.history import verdicts
-from tests.history.synthetic import World, cells, frame
+from parity.history import append, load, verdicts
+from tests.history.synthetic import World, cells, frame, night, results
 from tests.history.test_verdicts import flat
 
 CELL, OTHER = cells(2)
@@ -16,8 +16,8 @@ def changes(made: World, table=None, night: int | None = None):
 
 def failing(made: World, since: int):
     """The cell fails from this night on, at one stage."""
-    for night in range(since, made.nights):
-        made.verdicts[night, CELL] = "fail"
+    for number in range(since, made.nights):
+        made.verdicts[number, CELL] = "fail"
     made.values[since:, made.column(CELL, "drafter.fc_out", "local", "l2")] = 9.0
     table = frame(made)
     bad = (table["cell"] == CELL) & (table["stage"] == "drafter.fc_out") & (table["value"] == 9.0)
@@ -68,8 +68,8 @@ def test_a_cell_that_passes_again_is_an_improvement():
 
 def test_a_cell_without_a_verdict_is_broken_since_its_date():
     made = flat(6, 2)
-    for night in (3, 4, 5):
-        made.verdicts[night, OTHER] = "inconclusive"
+    for number in (3, 4, 5):
+        made.verdicts[number, OTHER] = "inconclusive"
     (found,) = changes(made)
     assert (found.kind, found.cell, found.since_date, found.commits) == (
         "broken",
@@ -110,3 +110,40 @@ def test_a_table_of_broken_cells_alone_is_judged():
         stage="cell", metric="passed", unit="share", cell_verdict="inconclusive"
     )
     assert changes(made, table) == []
+
+
+def recorded(url: str, made: World, number: int, kept=(CELL, OTHER), left_out=(), goldens="") -> None:
+    """One night with these cells of the matrix, without those that `--only` left out."""
+    found = [one.model_copy(update={"golden_digest": goldens}) for one in results(made, number)]
+    found = [one for one in found if one.cell.name in kept]
+    append(url, night(made, number).model_copy(update={"left_out": tuple(left_out)}), found)
+
+
+def test_a_cell_that_only_leaves_out_is_not_gone_until_the_matrix_has_it_no_more(tmp_path):
+    made, url = flat(8, 2), str(tmp_path)
+    for number in range(4):
+        recorded(url, made, number)
+    for number in (4, 5):
+        recorded(url, made, number, [CELL], [OTHER])
+    assert [one for one in verdicts(load(url, repeats=True), made.name(5)) if one.cell == OTHER] == []
+    for number in (6, 7):
+        recorded(url, made, number, [CELL])
+    (found,) = verdicts(load(url, repeats=True), made.name(7))
+    assert (found.kind, found.cell, found.since_night) == ("gone", OTHER, made.name(6))
+
+
+def test_another_golden_is_told_in_one_line_on_its_night_and_beside_what_changed_with_it(tmp_path, parity):
+    made, url = flat(17, 2), str(tmp_path)
+    made.values[16:, made.column(CELL, "drafter.fc_out", "local", "l2")] += 0.5
+    for number in range(16):
+        recorded(url, made, number, goldens="a" * 64 if number else "")
+        assert verdicts(load(url, repeats=True), made.name(number)) == []
+    recorded(url, made, 16, goldens="b" * 64)
+    found = {(one.kind, one.cell): one for one in verdicts(load(url, repeats=True), made.name(16))}
+    assert set(found) == {("regression", CELL), ("golden", CELL), ("golden", OTHER)}
+    assert found["golden", OTHER].sentence == (
+        f"the golden of {OTHER} is another one than in night {made.name(15)} (bbbbbbbbbb, it was aaaaaaaaaa)"
+    )
+    assert found["regression", CELL].sentence.endswith(f"; golden was {'a' * 10}, is {'b' * 10}")
+    ended = parity("history", url, "--changes", "--cell", OTHER)
+    assert ended.code == 0 and f"golden       the golden of {OTHER} is another one" in ended.out

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from parity.history import append
+from parity.nightly.folder import NightFolder
 from parity.reports.history import sparkline
 from tests.history.synthetic import cells, night, results
 from tests.history.test_verdicts import flat
@@ -87,7 +88,19 @@ def test_changes_end_with_what_they_mean(url, made, parity, tmp_path):
 def test_what_matches_nothing_is_said(url, parity):
     assert "no figure of history matches" in parity("history", "--cell", "nobody").out
     assert parity("history", "--changes", "--cell", "nobody").code == 3
-    assert parity("history", "--changes", "--night", "nobody").code == 2
+
+
+@pytest.mark.parametrize("more", [(), ("--nights",), ("--changes",), ("--stage", "fc_out")])
+def test_a_night_that_history_does_not_know_is_one_sentence(more, url, made, parity):
+    found = parity("history", *more, "--night", "nobody")
+    assert found.code == 2 and not found.out
+    assert f"history has no night nobody: its nights have names as {made.name(17)}" in found.err
+
+
+def test_a_night_is_meant_by_its_folder_too(url, made, parity, tmp_path):
+    NightFolder.start(tmp_path / "N3", night(made, 3))
+    found = parity("history", "--nights", "--night", tmp_path / "N3")
+    assert found.code == 0 and made.name(3) in found.out and made.name(4) not in found.out
 
 
 def test_help_loads_neither_pandas_nor_pyarrow():

@@ -174,7 +174,7 @@ def test_an_older_file_is_migrated_on_reading_and_left_alone(made, tmp_path, mon
     rewrite(
         first,
         lambda table: versioned(0)(
-            table.drop_columns(["low", "high", "repeat"]).rename_columns({"unit": "measured_in"})
+            table.drop_columns(["low", "high", "repeat", "golden", "left_out"]).rename_columns({"unit": "measured_in"})
         ),
     )
     before = Path(first).read_bytes()
@@ -190,6 +190,7 @@ def test_an_older_file_is_migrated_on_reading_and_left_alone(made, tmp_path, mon
     monkeypatch.setitem(schema.MIGRATIONS, 0, from_0)
     table = load(str(tmp_path / "h"))
     assert table["night"].nunique() == 2 and table["low"].notna().any() and set(table["unit"]) >= {"x noise", "ratio"}
+    assert set(table["golden"]) == set(table["left_out"]) == {""}
     assert Path(first).read_bytes() == before
 
 

@@ -179,7 +179,7 @@ def test_outputs_that_cannot_be_written_take_nothing_from_the_history(plan, tmp_
 def test_a_verdict_that_there_is_not_is_one_sentence_and_no_pass(verdict, plan, cell, tmp_path):
     folder = run(NightFolder.start(tmp_path / "night", plan), Engine("pass"), lambda found: False)
     file = folder.result_file(cell.name)
-    file.write_text(file.read_text().replace('"verdict":"pass"', f'"verdict":"{verdict}"'))
+    file.write_text(file.read_text().replace('"verdict": "pass"', f'"verdict": "{verdict}"'))
     with pytest.raises(UsageError, match="is no record of a night: verdict: Input should be 'pass'"):
         verdict_of(folder)
     assert exit_code(verdict) == 3
