@@ -210,12 +210,12 @@ class Guarded:
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """See `Device.verify`."""
-        tokens: np.ndarray = self._tokens("verify", draft_tokens, tap)
+        tokens: np.ndarray = self._tokens("verify", _own(draft_tokens), tap)
         return tokens
 
     def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """See `Device.commit`."""
-        emitted: np.ndarray = self._tokens("commit", draft_tokens, verify_tokens, tap)
+        emitted: np.ndarray = self._tokens("commit", _own(draft_tokens), _own(verify_tokens), tap)
         return emitted
 
     def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:
@@ -247,6 +247,11 @@ class Guarded:
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.inside, name, value)
+
+
+def _own(tokens: np.ndarray) -> np.ndarray:
+    """The tokens in an array that nobody else holds: what a device does to it is its own affair."""
+    return tokens.copy() if isinstance(tokens, np.ndarray) else tokens
 
 
 def _changed(first: Description, description: Description) -> str:

@@ -147,3 +147,22 @@ def test_a_description_that_changes_is_no_description():
     assert device.describe().notes != device.describe().notes
     with pytest.raises(DeviceFailed, match="it described its precision as 'bfloat16', and now as 'float32'"):
         device.describe()
+
+
+def test_what_a_device_does_to_the_tokens_that_it_is_handed_is_its_own_affair():
+    """The drafts that it zeroed behind its verify were compared with the next verb's."""
+
+    class Reusing:
+        def verify(self, drafts, tap):
+            tokens = np.append(drafts, 9)
+            drafts[:] = 0
+            return tokens
+
+        def commit(self, drafts, tokens, tap):
+            fresh = tokens.copy()
+            drafts[:], tokens[:] = 0, 0
+            return fresh
+
+    device, drafts = guard(Reusing(), "reusing"), np.array([7, 8])
+    tokens = device.verify(drafts, None)
+    assert device.commit(drafts, tokens, None).tolist() == tokens.tolist() == [7, 8, 9] and drafts.tolist() == [7, 8]
