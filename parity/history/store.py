@@ -58,13 +58,22 @@ class HistoryStore:
         self.files, self.root = open_store(self.url)
 
     def history_files(self) -> list[HistoryFile]:
-        """Every file, by date and name."""
+        """Every file, by date and name.
+
+        Raises:
+            UsageError: a night has another name than nights have: it would be left out without a word.
+        """
         self.files.invalidate_cache()
         try:
             paths = ask(self.url, lambda: self.files.find(self.root), ANSWER)
         except FileNotFoundError:
             return []
-        named = ((path, FILE.search(path)) for path in sorted(paths))
+        named = [(path, FILE.search(path)) for path in sorted(paths)]
+        if other := next((path for path, name in named if name is None and path.endswith(".parquet")), ""):
+            due = "date=YYYY-MM-DD/NIGHT-(32 hexadecimal digits).parquet"
+            raise UsageError(
+                f"history file {other} has a name that no night has: it is {due}; rename it or move it away"
+            )
         return [HistoryFile(path, name["date"], name["night"]) for path, name in named if name]
 
     def add(self, day: date, night: str, content: bytes) -> str:

@@ -158,6 +158,13 @@ def test_a_damaged_file_is_named_and_nothing_is_lost(made, tmp_path, damage, par
     assert load(str(tmp_path / "h"))["night"].nunique() == 2, "the other nights are as they were"
 
 
+def test_a_night_of_another_name_is_refused_where_it_was_left_out_without_a_word(made, tmp_path, parity):
+    first, _ = record(tmp_path / "h", made, range(2))
+    Path(first).rename(f"{first.removesuffix('.parquet')} (1).parquet")
+    found = parity("history", tmp_path / "h")
+    assert found.code == 2 and "(1).parquet has a name that no night has" in found.err
+
+
 def versioned(number: int):
     return lambda table: table.replace_schema_metadata({schema.KEY: str(number).encode()})
 
