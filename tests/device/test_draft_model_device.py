@@ -135,8 +135,8 @@ def test_the_taps_gate_says_that_there_are_none(golden, tmp_path):
     assert (taps.verdict, pairs.verdict) == ("not judged", "pass") and "draft-model" in taps.evidence
 
 
-def test_a_device_says_its_own_family(golden, small_golden):
+def test_a_device_says_its_own_family(golden, shallow_golden):
     alone = device.load(
         golden.manifest.model.target.path, golden.manifest.model.drafter.path, golden.manifest.case.k, max_positions=64
     )
-    assert alone.describe().family == FAMILY != small_golden.manifest.model.family
+    assert alone.describe().family == FAMILY != shallow_golden.manifest.model.family
