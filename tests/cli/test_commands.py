@@ -120,12 +120,9 @@ def test_an_option_that_the_device_does_not_take_is_wrong_usage(device, parity, 
     assert found.code == 2 and "takes no" in found.err and found.err.count("\n") == 1
 
 
-def test_a_device_of_ranks_is_one_for_every_command(parity, shallow_golden, monkeypatch):
-    if not WHOLE:
-        monkeypatch.setattr("parity.gates.boundary.FILLABLE", 100)  # its caches made small; its own maximum takes 20 s
-    found = parity(
-        "gate", "--golden", shallow_golden.folder, "--device", "numpy,tp=2", "--only", "decisions", "--only", "boundary"
-    )
+def test_a_device_of_ranks_is_one_for_every_command(parity, shallow_golden):
+    more = ("--only", "boundary") if WHOLE else ()  # to its own maximum, 20 s
+    found = parity("gate", "--golden", shallow_golden.folder, "--device", "numpy,tp=2", "--only", "decisions", *more)
     assert found.code == 0, found
 
 
