@@ -161,8 +161,9 @@ def plan_golden(
     """What `dump_golden` would take; weights' files are opened, and not read.
 
     Raises:
-        UsageError: a checkpoint or the prompts cannot be read.
+        UsageError: torch or transformers is not installed, or a checkpoint or the prompts cannot be read.
     """
+    load_reference("own", 1)
     pair = target or tiny("target"), drafter or tiny("drafter")
     lines = read_prompts(prompts or tiny("prompts/chat.jsonl"), *pair)
     family = import_module("parity.references.drafting").family(pair[1])

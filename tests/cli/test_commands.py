@@ -87,14 +87,14 @@ def test_what_needs_no_torch_works_without_and_what_does_says_what_to_install(sh
         "--help",
         f"diff {small_run.folder} --golden {shallow_golden.folder}",
         f"dump-golden --out {tmp_path / 'golden'}",
+        "dump-golden --plan",
+        "bench --device numpy -k 2",
     )
     lines = found.stderr.splitlines()
-    assert (
-        lines.count("code 0") == 2
-        and lines[-3] == "code 0"
-        and "references need torch" in lines[-2]
-        and lines[-1] == "code 2"
-    ), found
+    assert lines.count("code 0") == 2 and lines[-7] == "code 0", found
+    assert lines[-5::2] == ["code 2"] * 3, found
+    missing = [line.partition("references need ")[2].partition(":")[0] for line in lines[-6::2]]
+    assert missing == ["torch", "torch", "transformers"], found
 
 
 def test_an_interrupted_dump_leaves_nothing(parity, monkeypatch):
