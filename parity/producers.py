@@ -69,9 +69,11 @@ def load_reference(name: str, threads: int) -> ModuleType:
         import_module("torch").set_num_threads(threads)
         return import_module(REFERENCES[name])
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"the references need {error.name}: pip install 'parity-harness[references]' -c constraints.txt"
-        ) from None
+        raise _missing(error) from None
+
+
+def _missing(error: ModuleNotFoundError) -> UsageError:
+    return UsageError(f"the references need {error.name}: pip install 'parity-harness[references]' -c constraints.txt")
 
 
 def dump_golden(
@@ -139,9 +141,11 @@ def read_prompts(path: Path, target: Path, drafter: Path) -> list[tuple[str, lis
     Raises:
         UsageError: transformers is not installed, or the file cannot be read as prompts.
     """
-    load_reference("own", 1)
-    read = import_module("parity.references.prompts").read_prompts
-    found: list[tuple[str, list[int]]] = read(path, target, read_pair(target, drafter).vocab)
+    try:  # no model is loaded: torch would take seconds
+        read = import_module("parity.references.prompts").read_prompts
+        found: list[tuple[str, list[int]]] = read(path, target, read_pair(target, drafter).vocab)
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
     return found
 
 
@@ -157,8 +161,9 @@ def plan_golden(
     """What `dump_golden` would take; weights' files are opened, and not read.
 
     Raises:
-        UsageError: a checkpoint or the prompts cannot be read.
+        UsageError: torch or transformers is not installed, or a checkpoint or the prompts cannot be read.
     """
+    load_reference("own", 1)
     pair = target or tiny("target"), drafter or tiny("drafter")
     lines = read_prompts(prompts or tiny("prompts/chat.jsonl"), *pair)
     family = import_module("parity.references.drafting").family(pair[1])

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from parity.errors import UsageError
 from parity.references.template import rendered
 
@@ -84,6 +82,8 @@ def _tokenized(entries: Sequence[tuple[str, str, Any]], checkpoint: Path) -> Ite
 
 
 def _tokenizer(checkpoint: Path) -> Any:
+    from transformers import AutoTokenizer  # ids need none, and to import it takes seconds
+
     try:
         return AutoTokenizer.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # tokenizer.json is parsed by a library of its own, which raises bare exceptions

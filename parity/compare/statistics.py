@@ -111,11 +111,17 @@ def _scores(
     """Each row's and each column's part in the error of scale and bias: [2, R] and [2, C]."""
     rows, columns = np.zeros((2, shape[0])), np.zeros((2, shape[1]))
     for part, x, e in parts:
-        left = e - scale * x - bias
-        slope = left * (x - mean) / spread
-        for index, score in enumerate((slope, left / (shape[0] * shape[1]) - mean * slope)):
-            rows[index, part] = score.sum(axis=1)
-            columns[index] += score.sum(axis=0)
+        left, slope = x * -scale, x - mean
+        left += e  # in place: most of a small stage's time goes into new arrays
+        left -= bias
+        slope *= left
+        slope /= spread
+        rows[0, part] = slope.sum(axis=1)
+        columns[0] += slope.sum(axis=0)
+        left /= shape[0] * shape[1]
+        left -= mean * slope
+        rows[1, part] = left.sum(axis=1)
+        columns[1] += left.sum(axis=0)
     return rows, columns
 
 

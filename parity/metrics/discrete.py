@@ -97,9 +97,9 @@ def _top(logits: Array, places: Sequence[int]) -> list[Array]:
     """For every k which of each row [R, V] are its k largest, ties to the lowest index."""
     values = logits.astype(np.float64 if logits.dtype.itemsize > 4 else np.float32)
     values[np.isnan(values)] = -np.inf
-    last = [values.shape[1] - k for k in places]
-    order = np.partition(values, last, axis=1)
-    return [_at_least(values, order[:, place, None], k) for place, k in zip(last, places, strict=True)]
+    most = max(places)
+    best = np.sort(np.partition(values, values.shape[1] - most, axis=1)[:, -most:], axis=1)
+    return [_at_least(values, best[:, most - k, None], k) for k in places]
 
 
 def _at_least(values: Array, bound: Array, k: int) -> Array:

@@ -16,6 +16,7 @@ from parity.factories import Factory, work_of
 from parity.isolation import IsolatedFactory, ProcessLimits
 from parity.limits import DRAFTS
 from parity.seam import UNWATCHED, PlainDecoding, Unwatched, Work
+from tests.sample import WHOLE
 from tests.shallow import cut_pair
 
 PROMPT = list(range(10, 40))
@@ -108,7 +109,7 @@ def test_a_bench_of_the_numpy_engine(parity, pair, tmp_path):
     prompts.write_text(json.dumps({"id": "one", "ids": PROMPT}) + "\n")
     sides = ("--target", pair[0], "--drafter", pair[1], "--prompts", prompts, "--precision", "float32")
     out = {name: tmp_path / f"made.{name}" for name in ("json", "svg", "md")}
-    how = ("--repeats", 2, "--max-new-tokens", 24, "--at-least", 0, "--clock", "processor")
+    how = ("--repeats", 2, "--max-new-tokens", 24 if WHOLE else 12, "--at-least", 0, "--clock", "processor")
     asked = ("-k", "1,2", *how, "--controller", "--roofline")
     made = ("--json", out["json"], "--plot", out["svg"], "--markdown", out["md"])
     ended = parity("bench", *sides, *asked, *made)

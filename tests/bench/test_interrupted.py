@@ -15,7 +15,7 @@ from parity.bench.measure import run_bench
 from parity.endings import ENDING, Terminated, interrupting
 from parity.guard import call_guarded, guard
 from parity.references.vllm_capture import serving
-from tests.bench.fakes import Fake, FakePlain, PlainLoop, Ticks, request
+from tests.bench.fakes import FakePlain, PlainLoop, Ticks, request
 
 CALLS = ("prefill", "draft", "verify", "commit", "decode_plain", "speculate", "describe")
 
@@ -90,30 +90,10 @@ main()
 """
 
 
-def swallowing(target, drafter, k, precision="bfloat16"):
-    """A device that is interrupted by a timer in a verb of its warm-up, and swallows that."""
-    device = Fake(Ticks(), k)
-    clean, calls = device.draft, []
-
-    def draft(tap, k=None):
-        calls.append(k)
-        if len(calls) == 3:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                os.kill(os.getpid(), signal.SIGINT)
-                signal.pause()
-            except BaseException:  # what this is about
-                pass
-        return clean(tap)
-
-    device.draft = draft
-    return device
-
-
 def test_the_command_ends_by_one_interrupt_that_its_device_swallowed(tmp_path):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"id": "one", "ids": [1, 2, 3]}\n')
-    asked = ["--device", "tests.bench.test_interrupted:swallowing", "--prompts", prompts, "-k", "4", "--repeats", "1"]
+    asked = ["--device", "tests.bench.fakes:swallowing", "--prompts", prompts, "-k", "4", "--repeats", "1"]
     ended = subprocess.run(
         [sys.executable, "-c", SCRIPT, *map(str, asked)], capture_output=True, text=True, timeout=60, cwd=os.getcwd()
     )

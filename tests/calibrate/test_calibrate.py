@@ -54,9 +54,9 @@ def test_every_bounded_statistic_has_its_margin(clean, shallow_golden):
     assert family.margins["l2"].largest > 0 and "ffn_out" in family.margins["l2"].stage
 
 
-def test_a_cut_prompt_ends_where_a_device_with_its_budget_ends(small_golden):
-    case = PromptSlice(small_golden, 1, 2).manifest.case
-    whole = small_golden.manifest.case.prompts[1].generation
+def test_a_cut_prompt_ends_where_a_device_with_its_budget_ends(shallow_golden):
+    case = PromptSlice(shallow_golden, 1, 2).manifest.case
+    whole = shallow_golden.manifest.case.prompts[1].generation
     assert case.prompts[0].generation.acceptance_length == whole.acceptance_length[:2]
     assert case.max_new_tokens == 1 + sum(whole.acceptance_length[:2])
     assert case.prompts[0].generation.emitted == whole.emitted[: case.max_new_tokens]
@@ -70,17 +70,17 @@ def test_a_cut_prompt_holds_the_tensors_of_its_own_number(small_golden):
 
 
 @pytest.mark.parametrize("rough", ["narrow_accumulator", "six_bit_taps"])
-def test_a_device_that_rounds_too_often_is_an_alarm(rough, parity, small_golden, tmp_path):
+def test_a_device_that_rounds_too_often_is_an_alarm(rough, parity, shallow_golden, tmp_path):
     name, out = f"tests.calibrate.rough:{rough}", tmp_path / "found.json"
     options = ("--device", name, "--runs", 1, "--rounds", 1, "--strict", "--json", out)
-    found = parity("calibrate", "--golden", small_golden.folder, *options)
+    found = parity("calibrate", "--golden", shallow_golden.folder, *options)
     assert found.code == 1, found
     seen = json.loads(out.read_text())
     assert seen["alarms"] + seen["warned"] == 1 and f"{name}, local" in found.out, found.out
 
 
-def test_a_clean_device_ends_with_0(parity, small_golden):
-    found = parity("calibrate", "--golden", small_golden.folder, "--device", "numpy", "--runs", 1, "--rounds", 1)
+def test_a_clean_device_ends_with_0(parity, shallow_golden):
+    found = parity("calibrate", "--golden", shallow_golden.folder, "--device", "numpy", "--runs", 1, "--rounds", 1)
     assert found.code == 0 and "0 false alarms and 0 warnings in 1 clean comparisons" in found.last, found
 
 
@@ -112,8 +112,8 @@ def test_the_default_devices_are_every_engine_that_runs_here_and_every_variant(s
     assert any("torch: its factory takes no kv_cache" in why for why in left_out)
 
 
-def test_an_unknown_variant_is_wrong_usage(parity, small_golden):
-    found = parity("calibrate", "--golden", small_golden.folder, "--device", "parity.device.variants:upside_down")
+def test_an_unknown_variant_is_wrong_usage(parity, shallow_golden):
+    found = parity("calibrate", "--golden", shallow_golden.folder, "--device", "parity.device.variants:upside_down")
     assert found.code == 2 and "no clean variant upside_down" in found.err
 
 

@@ -23,8 +23,8 @@ COMMANDS = (
 
 
 @pytest.fixture(scope="module")
-def small_run(small_golden, tmp_path_factory):
-    return run_device(small_golden, "numpy", "chained", out=tmp_path_factory.mktemp("run") / "chained")
+def small_run(shallow_golden, tmp_path_factory):
+    return run_device(shallow_golden, "numpy", "chained", out=tmp_path_factory.mktemp("run") / "chained")
 
 
 def python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -62,9 +62,9 @@ def test_inspect_shows_the_families_and_every_stage_where_asked(parity, small_go
     assert all(f"{named.stage.template} " in families for named in small_golden.declared.values())
 
 
-def test_diff_of_one_stage_is_a_valid_command(parity, small_golden, tmp_path):
+def test_diff_of_one_stage_is_a_valid_command(parity, shallow_golden, tmp_path):
     file = tmp_path / "diff.json"
-    found = parity("diff", "--golden", small_golden.folder, "--stage", "logits", "--json", file)
+    found = parity("diff", "--golden", shallow_golden.folder, "--stage", "logits", "--json", file)
     assert found.code == 0, found
     result = json.loads(file.read_text())
     assert [stage["stage"] for stage in result["stages"]] == ["target.logits", "verify.logits", "drafter.logits"]
@@ -72,11 +72,11 @@ def test_diff_of_one_stage_is_a_valid_command(parity, small_golden, tmp_path):
     assert found.err == "", "progress is for terminals"
 
 
-def test_a_verdict_is_the_last_line(parity, small_golden, small_run):
-    assert parity("diff", small_run.folder, "--golden", small_golden.folder).last == "chained verdict: pass"
+def test_a_verdict_is_the_last_line(parity, shallow_golden, small_run):
+    assert parity("diff", small_run.folder, "--golden", shallow_golden.folder).last == "chained verdict: pass"
 
 
-def test_what_needs_no_torch_works_without_and_what_does_says_what_to_install(small_golden, small_run, tmp_path):
+def test_what_needs_no_torch_works_without_and_what_does_says_what_to_install(shallow_golden, small_run, tmp_path):
     code = (
         "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\nfrom parity.cli import command\n"
         "for words in sys.argv[1:]:\n    sys.argv[:] = ['parity', *words.split()]\n"
@@ -85,16 +85,16 @@ def test_what_needs_no_torch_works_without_and_what_does_says_what_to_install(sm
     found = python(
         code,
         "--help",
-        f"diff {small_run.folder} --golden {small_golden.folder}",
+        f"diff {small_run.folder} --golden {shallow_golden.folder}",
         f"dump-golden --out {tmp_path / 'golden'}",
+        "dump-golden --plan",
+        "bench --device numpy -k 2",
     )
     lines = found.stderr.splitlines()
-    assert (
-        lines.count("code 0") == 2
-        and lines[-3] == "code 0"
-        and "references need torch" in lines[-2]
-        and lines[-1] == "code 2"
-    ), found
+    assert lines.count("code 0") == 2 and lines[-7] == "code 0", found
+    assert lines[-5::2] == ["code 2"] * 3, found
+    missing = [line.partition("references need ")[2].partition(":")[0] for line in lines[-6::2]]
+    assert missing == ["torch", "torch", "transformers"], found
 
 
 def test_an_interrupted_dump_leaves_nothing(parity, monkeypatch):
@@ -108,30 +108,27 @@ def test_an_interrupted_dump_leaves_nothing(parity, monkeypatch):
     assert list(parity.home.glob("goldens/*")) == list(parity.home.glob("goldens/.*")) == []
 
 
-def test_a_device_that_breaks_down_is_inconclusive(parity, small_golden):
-    found = parity("diff", "--golden", small_golden.folder, "--device", "tests.faults.broken:breaks_in_draft")
+def test_a_device_that_breaks_down_is_inconclusive(parity, shallow_golden):
+    found = parity("diff", "--golden", shallow_golden.folder, "--device", "tests.faults.broken:breaks_in_draft")
     assert found.code == 3 and "round 1" in found.err and found.err.count("\n") == 1
     assert not list(parity.home.rglob("*.safetensors"))
 
 
 @pytest.mark.parametrize("device", ["numpy,nonsense=2", "parity.device.variants:tp_2,tp=4"])
-def test_an_option_that_the_device_does_not_take_is_wrong_usage(device, parity, small_golden):
-    found = parity("diff", "--golden", small_golden.folder, "--device", device)
+def test_an_option_that_the_device_does_not_take_is_wrong_usage(device, parity, shallow_golden):
+    found = parity("diff", "--golden", shallow_golden.folder, "--device", device)
     assert found.code == 2 and "takes no" in found.err and found.err.count("\n") == 1
 
 
-def test_a_device_of_ranks_is_one_for_every_command(parity, shallow_golden, monkeypatch):
-    if not WHOLE:
-        monkeypatch.setattr("parity.gates.boundary.FILLABLE", 100)  # its caches made small; its own maximum takes 20 s
-    found = parity(
-        "gate", "--golden", shallow_golden.folder, "--device", "numpy,tp=2", "--only", "decisions", "--only", "boundary"
-    )
+def test_a_device_of_ranks_is_one_for_every_command(parity, shallow_golden):
+    more = ("--only", "boundary") if WHOLE else ()  # to its own maximum, 20 s
+    found = parity("gate", "--golden", shallow_golden.folder, "--device", "numpy,tp=2", "--only", "decisions", *more)
     assert found.code == 0, found
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(parity, small_golden, tmp_path):
+def test_a_folder_that_cannot_be_written_is_one_sentence(parity, shallow_golden, tmp_path):
     (tmp_path / "file").write_text("")
-    found = parity("run", "--golden", small_golden.folder, "--out", tmp_path / "file" / "run")
+    found = parity("run", "--golden", shallow_golden.folder, "--out", tmp_path / "file" / "run")
     assert found.code == 2 and found.err.count("\n") == 1 and "file" in found.err
 
 
@@ -151,8 +148,8 @@ def test_a_command_without_a_word_prints_its_help_and_has_not_passed(command, pa
     assert found.code == 2 and found.err.startswith("Usage: ") and found.err == parity(*command, "--help").out
 
 
-def test_debug_shows_the_traceback_and_ends_with_the_same_code(parity, small_golden):
-    arguments = ("diff", "--golden", small_golden.folder, "--device", "tests.faults.broken:breaks_in_draft")
+def test_debug_shows_the_traceback_and_ends_with_the_same_code(parity, shallow_golden):
+    arguments = ("diff", "--golden", shallow_golden.folder, "--device", "tests.faults.broken:breaks_in_draft")
     plain, debug = parity(*arguments), parity("--debug", *arguments)
     assert plain.code == debug.code == 3
     assert (
@@ -161,12 +158,12 @@ def test_debug_shows_the_traceback_and_ends_with_the_same_code(parity, small_gol
 
 
 def test_a_bfloat16_diff_fails_by_a_constant_that_its_noise_hides_and_says_what_else_it_cannot_see(
-    parity, small_golden, tmp_path
+    parity, shallow_golden, tmp_path
 ):
     found = parity(
         "diff",
         "--golden",
-        small_golden.folder,
+        shallow_golden.folder,
         "--device",
         "parity.device.faults:const_swiglu_alpha",
         "--json",

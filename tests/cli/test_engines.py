@@ -20,6 +20,7 @@ def test_engines_side_by_side(parity, shallow_golden, tmp_path):
     assert len(found["comparisons"]) == 2 * 3 and found["exit_code"] == 0
 
 
+@by_night
 def test_an_engine_that_shows_a_part_is_judged_through_it(parity, shallow_golden):
     ended = parity("engines", "--golden", shallow_golden.folder, "--device", "numpy,show=layer-kernels")
     assert ended.code == 0 and ended.last == "engines verdict: pass", ended.out

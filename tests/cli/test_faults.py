@@ -25,29 +25,29 @@ def test_run_says_killed_and_where(parity, small_golden, tmp_path):
     assert outcome["killed"] and outcome["placed"] and outcome["comparisons"]["chained"]["inherited"] > 10
 
 
-def test_a_survivor_ends_with_one(parity, small_golden, monkeypatch):
+def test_a_survivor_ends_with_one(parity, shallow_golden, monkeypatch):
     from parity.device.faults import CATALOGUE
 
     harmless = replace(CATALOGUE["tap-early"], plant=lambda device: None)
     monkeypatch.setitem(CATALOGUE, "tap-early", harmless)
-    found = parity("faults", "run", "tap-early", "--golden", small_golden.folder)
+    found = parity("faults", "run", "tap-early", "--golden", shallow_golden.folder)
     assert found.code == 1 and found.out.startswith("SURVIVED") and "look at tap-early" in found.last
 
 
-def test_wrong_usage_is_one_sentence(parity, small_golden):
+def test_wrong_usage_is_one_sentence(parity, shallow_golden):
     for arguments in (("run",), ("run", "--all", "tap-early"), ("run", "--all", "--conditional")):
         assert parity("faults", *arguments).code == 2
-    found = parity("faults", "run", "tap-early where head = 3", "--golden", small_golden.folder)
+    found = parity("faults", "run", "tap-early where head = 3", "--golden", shallow_golden.folder)
     assert found.code == 2 and "'head = 3' is no NAME" in found.err
-    found = parity("faults", "run", "no-such-fault", "--golden", small_golden.folder)
+    found = parity("faults", "run", "no-such-fault", "--golden", shallow_golden.folder)
     assert found.code == 2 and "no-such-fault: no such fault" in found.err
 
 
-def test_a_fault_is_a_device_for_every_command(parity, small_golden):
+def test_a_fault_is_a_device_for_every_command(parity, shallow_golden):
     found = parity(
         "diff",
         "--golden",
-        small_golden.folder,
+        shallow_golden.folder,
         "--device",
         "parity.device.faults:d2t_absolute",
         "--stage",

@@ -17,22 +17,22 @@ WINDOW = 32
 
 
 @by_night
-def test_a_window_that_is_off_shows_once_the_prompt_is_longer_than_the_window(parity, small_golden, tmp_path):
+def test_a_window_that_is_off_shows_once_the_prompt_is_longer_than_the_window(parity, shallow_golden, tmp_path):
     out, file = tmp_path / "reduced", tmp_path / "reduced.json"
     device = ("--device", "parity.device.faults:attn_window_missing_once")
-    found = parity("reduce", "--golden", small_golden.folder, *device, "--out", out, "--json", file)
+    found = parity("reduce", "--golden", shallow_golden.folder, *device, "--out", out, "--json", file)
     assert found.code == 1, found
     case = json.loads(file.read_text())
     # Bisection stops at a prompt that fails while one token less does not; a row past the window may hide in noise.
     assert WINDOW < len(case["ids"]) <= WINDOW + 8 and (case["k"], case["round"]) == (1, 0)
-    assert Dump(out).manifest.derived == f"cut from {small_golden.folder} by parity reduce"
+    assert Dump(out).manifest.derived == f"cut from {shallow_golden.folder} by parity reduce"
     assert found.last == f"reproduce: {case['reproduce']}"
     again = parity(*shlex.split(case["reproduce"])[1:])
     assert again.code == 1 and "first divergent: target.layers.4.attn_out" in again.last
 
 
-def test_a_clean_device_has_nothing_to_reduce(parity, small_golden, tmp_path):
-    found = parity("reduce", "--golden", small_golden.folder, "--out", tmp_path / "reduced")
+def test_a_clean_device_has_nothing_to_reduce(parity, shallow_golden, tmp_path):
+    found = parity("reduce", "--golden", shallow_golden.folder, "--out", tmp_path / "reduced")
     assert found.code == 0 and found.last.startswith("nothing to reduce")
     assert not (tmp_path / "reduced").exists()
 
@@ -45,8 +45,8 @@ MISSING = Finding("missing", "target.logits", 0, 0, "not shown: target.logits")
     (RankMismatch("chained", Place("target.logits", None, 0, 0), 2, 1e-7, ""), "2 stages differ between ranks"),
 ])  # fmt: skip
 def test_what_has_no_failing_row_is_inconclusive_with_the_reason(
-    found, words, parity, small_golden, tmp_path, monkeypatch
+    found, words, parity, shallow_golden, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("parity.reduce.find_failing_run", lambda *asked, **options: found)
-    ended = parity("reduce", "--golden", small_golden.folder, "--out", tmp_path / "reduced")
+    ended = parity("reduce", "--golden", shallow_golden.folder, "--out", tmp_path / "reduced")
     assert ended.code == 3 and words in ended.err and ended.err.count("\n") == 1, ended

@@ -96,10 +96,10 @@ def test_a_run_has_a_cell_whatever_its_device_and_policy_are_called(name, bounds
     assert cell.device == name and cell.bounds == bounds and cell.axes.family == "gpt-oss-v1"
 
 
-def test_what_is_no_night_and_no_run_is_refused(parity, small_golden, tmp_path):
+def test_what_is_no_night_and_no_run_is_refused(parity, shallow_golden, tmp_path):
     ended = parity("report", tmp_path)
     assert ended.code == 2 and "neither the folder of a night (night.json) nor of a run (manifest.json)" in ended.err
-    ended = parity("report", small_golden.folder, "--golden", small_golden.folder)
+    ended = parity("report", shallow_golden.folder, "--golden", shallow_golden.folder)
     assert ended.code == 2 and "is a golden" in ended.err
 
 

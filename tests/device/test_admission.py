@@ -14,7 +14,7 @@ from parity.errors import UsageError
 from parity.families import FAMILIES
 from parity.producers import dump_golden
 from parity.references import seam
-from tests.sample import cover
+from tests.sample import WHOLE, cover, first
 
 PROMPT, BUDGET = [5, 12, 19, 26], 6
 MOST = {"p-eagle": 8, "dflash": 7}
@@ -39,7 +39,8 @@ def load(tiny):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_k_gives_the_references_rounds(family, load):
     ids = list(range(40, 64))
-    for k in (1, MOST.get(family, 10)):
+    most = MOST.get(family, 10)
+    for k in (1, most) if WHOLE else (most,):
         assert generate(load("device", family, k), ids, 8) == generate(load("references", family, k), ids, 8), k
 
 
@@ -58,7 +59,7 @@ def test_what_fits_runs_to_its_end_and_a_row_less_is_refused_before_any_stage(fa
     need = len(PROMPT) + BUDGET + 4
     made, stages = load(side, family, max_positions=need), []
     plain = generate(made, PROMPT, BUDGET, lambda round_: 0).emitted
-    for ks in ((4,), (4, 0), (0, 0, 4), (1, 4)):
+    for ks in first([(0, 0, 4), (4, 0), (4,), (1, 4)], 2):
         asked = cycle(ks)
         told = generate(made, PROMPT, BUDGET, lambda round_, asked=asked: next(asked))
         assert told.emitted == plain and len(plain) == BUDGET

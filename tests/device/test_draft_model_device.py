@@ -11,6 +11,7 @@ from parity.errors import UsageError
 from parity.gates.context import GateContext
 from parity.gates.gate import run_gate
 from parity.producers import builder
+from tests.sample import first
 
 FAMILY = "draft-model"
 
@@ -116,7 +117,7 @@ def test_what_is_not_understood_is_refused_by_name(change, config, named, edited
             made(tiny / "target", folder, 2)
 
 
-@pytest.mark.parametrize("name", ["draft-rejected-kept", "draft-last-never-fed"])
+@pytest.mark.parametrize("name", first(["draft-rejected-kept", "draft-last-never-fed"]))
 def test_rows_that_are_not_the_sequences_are_red_at_the_rollback_gate(name, golden, tmp_path):
     build = builder("numpy", golden)
 
@@ -135,8 +136,8 @@ def test_the_taps_gate_says_that_there_are_none(golden, tmp_path):
     assert (taps.verdict, pairs.verdict) == ("not judged", "pass") and "draft-model" in taps.evidence
 
 
-def test_a_device_says_its_own_family(golden, small_golden):
+def test_a_device_says_its_own_family(golden, shallow_golden):
     alone = device.load(
         golden.manifest.model.target.path, golden.manifest.model.drafter.path, golden.manifest.case.k, max_positions=64
     )
-    assert alone.describe().family == FAMILY != small_golden.manifest.model.family
+    assert alone.describe().family == FAMILY != shallow_golden.manifest.model.family

@@ -37,6 +37,6 @@ def test_every_stage_is_within_its_bounds(mode, precision, shallow_golden, tmp_p
 def test_a_planted_fault_is_killed_and_placed(name, pair, request):
     """One looks at rows on the host, the other at which weights it is given: a compiled program has neither."""
     golden = request.getfixturevalue(pair)
-    asked = FaultRunRequest(golden, "xla", builder("xla", golden), rounds=1)
+    asked = FaultRunRequest(golden, "xla", builder("xla", golden), rounds=int(WHOLE))
     seen = compare_planted(asked, planted_faults()[0][name], "local")
     assert seen.placed, seen

@@ -7,7 +7,7 @@ from functools import partial
 from parity import device
 from tests.gates.batch_defects import Wrapped
 
-STAGE = "target.layers.3.attn_out"
+STAGE = "target.layers.1.attn_out"
 
 
 class Remembers:

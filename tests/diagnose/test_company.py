@@ -16,14 +16,14 @@ from tests.sample import by_night
         pytest.param("beside", "batch-neighbours", "beside others", marks=by_night),
     ],
 )
-def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, small_golden):
-    (cause,) = diagnose_device(small_golden, f"tests.diagnose.company_devices:{name}", limit=2)
+def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, shallow_golden):
+    (cause,) = diagnose_device(shallow_golden, f"tests.diagnose.company_devices:{name}", limit=2)
     assert isinstance(cause, GateCause) and cause.id == defect
-    assert where in cause.check.evidence and "target.layers.3.attn_out" in cause.headline
+    assert where in cause.check.evidence and "target.layers.1.attn_out" in cause.headline
     assert cause.reproduce.endswith(("local", "chained"))
 
 
 @by_night
-def test_a_defect_that_every_sequence_has_is_named_as_ever(small_golden):
-    found = diagnose_device(small_golden, "parity.device.faults:tap_off_by_one,lanes=2", limit=60)
+def test_a_defect_that_every_sequence_has_is_named_as_ever(shallow_golden):
+    found = diagnose_device(shallow_golden, "parity.device.faults:tap_off_by_one,lanes=2", limit=60)
     assert [cause.hypothesis for cause in found.causes] == ["tap-off-by-one"]

@@ -17,7 +17,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(
-    ("what", "view"), first([("gate", "layer-outputs"), ("head", "layer-outputs"), ("value", "all")])
+    ("what", "view"), first([("value", "all"), ("gate", "layer-outputs"), ("head", "layer-outputs")])
 )
 def test_a_part_of_another_size_is_named_with_its_size(what, view, shallow_golden):
     *_, name, said = WRONG[what]

@@ -79,10 +79,10 @@ def test_every_fault_finds_what_it_changes(tiny):
 
 
 @by_night
-def test_no_fault_leaks_into_another_device(tiny, small_golden):
+def test_no_fault_leaks_into_another_device(tiny, shallow_golden):
     """Faults stay planted in devices that live on and have run; a clean device beside them is as before."""
     options = dict(target=tiny / "target", drafter=tiny / "drafter", k=4)
-    ids = small_golden.manifest.case.prompts[0].ids[:24]
+    ids = shallow_golden.manifest.case.prompts[0].ids[:24]
     clean = device.load(**options)
     before = generate(clean, ids, 4)
     sources = {place: getattr(*place) for place in _kernels()}

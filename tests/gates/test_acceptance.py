@@ -151,9 +151,9 @@ def test_prompts_are_drawn_in_pairs():
 
 
 @pytest.fixture(scope="module")
-def context(small_golden, tmp_path_factory):
+def context(shallow_golden, tmp_path_factory):
     """The clean device over two prompts, in float32."""
-    return planted.context_of(small_golden, tmp_path_factory.mktemp("context"), precision="float32")
+    return planted.context_of(shallow_golden, tmp_path_factory.mktemp("context"), precision="float32")
 
 
 def test_two_prompts_add_up_and_are_inconclusive(context):
@@ -206,18 +206,18 @@ def test_cuts_by_end_and_budget_are_tried(context):
     assert (found.verdict, found.figures["rounds"]) == ("pass", 10)
 
 
-def test_a_device_without_an_end_token_is_no_pass(small_golden, tmp_path):
+def test_a_device_without_an_end_token_is_no_pass(shallow_golden, tmp_path):
     def endless(device):
         says = replace(device.describe(), eos=())
         device.describe = lambda: says
 
-    found = acceptance.emits_what_counts(planted.context_of(small_golden, tmp_path, endless))
+    found = acceptance.emits_what_counts(planted.context_of(shallow_golden, tmp_path, endless))
     assert found.verdict == "inconclusive"
 
 
-def test_the_goldens_counts_are_recounted_from_its_own_drafts(small_golden):
-    for number, case in enumerate(small_golden.manifest.case.prompts):
-        found = forced_rounds(small_golden, small_golden, "float32", number)
+def test_the_goldens_counts_are_recounted_from_its_own_drafts(shallow_golden):
+    for number, case in enumerate(shallow_golden.manifest.case.prompts):
+        found = forced_rounds(shallow_golden, shallow_golden, "float32", number)
         assert counts_match(found, case)
         wrong = case.generation.model_copy(update={"accepted_drafts": (0,) * len(case.generation.accepted_drafts)})
         assert not counts_match(found, case.model_copy(update={"generation": wrong}))
@@ -239,8 +239,8 @@ def test_a_worse_drafter_shows_under_teacher_forcing_though_few_prompts_give_no_
     assert found.verdict == "inconclusive"
 
 
-def test_the_command_ends_with_3_on_a_small_golden(parity, small_golden):
-    ended = parity("gate", "--only", "acceptance", "--golden", small_golden.folder)
+def test_the_command_ends_with_3_on_a_small_golden(parity, shallow_golden):
+    ended = parity("gate", "--only", "acceptance", "--golden", shallow_golden.folder)
     assert ended.code == 3, ended
     assert "95 % limits [" in ended.out
     assert ended.last.startswith(

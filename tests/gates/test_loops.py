@@ -58,9 +58,9 @@ def test_two_loops_that_are_wrong_alike_fail_by_the_goldens_text(judged):
     assert checks[TEXT].place.stage == "verify.tokens"
 
 
-def test_a_text_that_ends_too_early_is_not_the_goldens(small_golden):
-    texts = [list(prompt.generated.emitted) for prompt in small_golden.manifest.case.prompts]
-    whole, cut_short = (GoldenTokens(small_golden, "float32").beside({1: one}) for one in (texts[1], texts[1][:-1]))
+def test_a_text_that_ends_too_early_is_not_the_goldens(shallow_golden):
+    texts = [list(prompt.generated.emitted) for prompt in shallow_golden.manifest.case.prompts]
+    whole, cut_short = (GoldenTokens(shallow_golden, "float32").beside({1: one}) for one in (texts[1], texts[1][:-1]))
     assert (whole.same, whole.place) == (1, None)
     assert cut_short.place is not None and cut_short.said.endswith("is its end here")
 

@@ -15,8 +15,8 @@ SPECULATION, TEXT = "speculation = plain decoding, {}", "plain decoding = the go
 
 
 @pytest.fixture
-def judged(gate_checks, small_golden):
-    return partial(gate_checks, "lossless", golden=small_golden)
+def judged(gate_checks, shallow_golden):
+    return partial(gate_checks, "lossless", golden=shallow_golden)
 
 
 def test_the_asynchronous_loop_is_lossless_in_both_precisions(judged):

@@ -11,8 +11,8 @@ from parity.plan import golden_plan
 
 
 @pytest.fixture
-def plan(small_golden, tiny):
-    case = small_golden.manifest.case
+def plan(shallow_golden, tiny):
+    case = shallow_golden.manifest.case
     pair, lengths = (tiny / "target", tiny / "drafter"), [len(prompt.ids) for prompt in case.prompts]
     return golden_plan(pair, "p-eagle", lengths, case.k, case.max_new_tokens)
 
@@ -39,8 +39,8 @@ def test_numbers_of_mxfp4_count_two_a_byte(tiny):
 
 
 @pytest.mark.parametrize(("most", "what"), [(100, "p000.float32.safetensors"), (900, "manifest.json")])
-def test_a_folder_that_would_exceed_its_limit_is_not_written(most, what, small_golden, tmp_path):
-    manifest, named = small_golden.manifest, small_golden.declared["target.tokens"]
+def test_a_folder_that_would_exceed_its_limit_is_not_written(most, what, shallow_golden, tmp_path):
+    manifest, named = shallow_golden.manifest, shallow_golden.declared["target.tokens"]
     with pytest.raises(UsageError, match=what), DumpWriter(tmp_path / "made", most) as writer:
         writer.add(0, "float32", [named], {(0, named.name): np.arange(50)})
         fields = {name: getattr(manifest, name) for name in ("stages", "created", "producer", "model", "case")}

@@ -125,7 +125,7 @@ def test_diagnose_judges_a_partial_dump_by_what_it_holds_and_gates_ask_for_its_d
 
     assert dumped(change=scaled).code == 0
     against = ("--golden", short_golden.folder)
-    named = parity("diagnose", tmp_path / "run", *against, "--partial", "--limit", 1)
+    named = parity("diagnose", tmp_path / "run", *against, "--partial", "--limit", 0.1)
     assert (
         named.code == 3 and "cut short by --limit" in named.out
     )  # no cause of it is known, and a search for one takes long

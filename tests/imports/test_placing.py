@@ -110,13 +110,13 @@ def test_numpy_files_lose_bfloat16(brought, true):
         brought(row("a", QUERY), a=true(QUERY).astype(ml_dtypes.bfloat16))
 
 
-def test_the_entries_of_a_batch_are_prompts(small_golden, tmp_path):
+def test_the_entries_of_a_batch_are_prompts(shallow_golden, tmp_path):
     from parity.golden.store import Dump
     from parity.imports.names import read_map
     from parity.imports.run import ImportRequest, import_run
     from parity.imports.torch_file import torch_load
 
-    both = [np.array(small_golden.contents("float32", prompt, 0, "target.embed")) for prompt in (0, 1)]
+    both = [np.array(shallow_golden.contents("float32", prompt, 0, "target.embed")) for prompt in (0, 1)]
     batch = np.zeros((2, max(map(len, both)), 96), np.float32)
     for entry, rows in zip(batch, both, strict=True):
         entry[: len(rows)] = rows
@@ -125,7 +125,7 @@ def test_the_entries_of_a_batch_are_prompts(small_golden, tmp_path):
         row("a", "target.embed", 'axes = ["B", "S", "H"]\nprompts = [0, 1]\npadded = true')
     )
     names = read_map(str(tmp_path / "m.toml"))
-    import_run(ImportRequest("files", [tmp_path / "a.npz"], names, small_golden, tmp_path / "run", torch_load))
+    import_run(ImportRequest("files", [tmp_path / "a.npz"], names, shallow_golden, tmp_path / "run", torch_load))
     for prompt, rows in enumerate(both):
         assert np.array_equal(Dump(tmp_path / "run").contents("float32", prompt, 0, "target.embed"), rows)
 

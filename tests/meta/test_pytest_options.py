@@ -12,35 +12,26 @@ from parity.pytest_plugin import missing_neuron
 pytestmark = pytest.mark.skipif(missing_neuron() is None, reason="a Neuron device is present")
 
 
+pytest_plugins = ["pytester"]
+GATES = ("--pyargs", "parity.hardware_gates", "-qra", "-p", "no:cacheprovider")
+
+
 @pytest.fixture
-def hardware_gates(tmp_path):
-    """Run the gates in a folder that is no checkout."""
-
-    def run(*options: object) -> subprocess.CompletedProcess[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--pyargs",
-            "parity.hardware_gates",
-            "-qra",
-            "-p",
-            "no:cacheprovider",
-        ]
-        command += map(str, options)
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    return run
+def hardware_gates(pytester):
+    """Run the gates in a folder that is no checkout, in this process: a fresh one imports torch for seconds."""
+    return lambda *options: pytester.runpytest_inprocess(*GATES, *map(str, options))
 
 
-def test_without_a_device_the_gates_skip_with_a_reason(hardware_gates):
-    found = hardware_gates()
+def test_without_a_device_the_gates_skip_with_a_reason(tmp_path):
+    """As a user starts them."""
+    command = [sys.executable, "-m", "pytest", *GATES]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert found.returncode == 0 and "no Neuron device" in found.stdout and "passed" not in found.stdout
 
 
 def test_a_skip_can_be_made_a_failure(hardware_gates):
     found = hardware_gates("--neuron-required")
-    assert found.returncode == 1 and "--neuron-required" in found.stdout
+    assert found.ret == 1 and "--neuron-required" in found.stdout.str()
 
 
 @pytest.mark.parametrize(
@@ -55,4 +46,5 @@ def test_with_a_device_the_gates_run_and_judge_what_it_hides_through_what_it_sho
 ):
     named = "--device", f"{device},show=layer-outputs", "--golden", shallow_golden.folder
     found = hardware_gates(*named, "-k", "local")  # the other mode would show no more
-    assert found.returncode == code and words in found.stdout and "passed" in found.stdout, found.stdout
+    said = found.stdout.str()
+    assert found.ret == code and words in said and "passed" in said, said

@@ -13,6 +13,7 @@ import pytest
 from parity.golden.store import Dump
 from parity.nightly.records import Cell, CellAxes
 from tests.sample import cut
+from tests.shallow import cut_pair
 
 ROOT = Path(__file__).parents[2]
 QUIET = {"GITHUB_ACTIONS": "", "GITHUB_STEP_SUMMARY": ""}
@@ -21,20 +22,27 @@ DYING = "tests.nightly.dying"
 
 @pytest.fixture(scope="session")
 def tiny_golden(tiny, remake_small_golden, tmp_path_factory) -> Dump:
-    """K = 2, one prompt, four tokens: a cell on it takes three seconds."""
+    """K = 2, one prompt, four tokens of a pair of two layers each: a cell on it takes a second."""
     folder = tmp_path_factory.mktemp("tiny golden")
     prompts = folder / "one.jsonl"
     prompts.write_text(cut((tiny / "prompts/chat.jsonl").read_text().splitlines()[0]))
-    return remake_small_golden(folder / "golden", prompts=prompts, max_new_tokens=4, k=2)
+    return remake_small_golden(folder / "golden", prompts=prompts, max_new_tokens=4, k=2, **cut_pair(tiny, folder))
 
 
 @pytest.fixture(scope="session")
-def write_matrix(tiny, tiny_golden, tmp_path_factory) -> Callable[..., Path]:
+def pair(tiny_golden) -> dict[str, str]:
+    """Where the checkpoints of that golden lie, by side."""
+    model = tiny_golden.manifest.model
+    return {"target": model.target.path, "drafter": model.drafter.path}
+
+
+@pytest.fixture(scope="session")
+def write_matrix(pair, tiny_golden, tmp_path_factory) -> Callable[..., Path]:
     """A matrix of these devices over the golden of four tokens; keywords are of [run]."""
 
     def write(devices: Mapping[str, str], **run: object) -> Path:
         path = tmp_path_factory.mktemp("matrix") / "matrix.toml"
-        lines = ["k = [2]", "[cases.one]", f"target = '{tiny / 'target'}'", f"drafter = '{tiny / 'drafter'}'"]
+        lines = ["k = [2]", "[cases.one]", *(f"{side} = '{folder}'" for side, folder in pair.items())]
         lines += ["max_new_tokens = 4", f"golden = '{tiny_golden.folder}'", "[devices]"]
         lines += [f"{name} = '{device}'" for name, device in devices.items()]
         run = {"gates": ["provenance"], "diagnose": "false", "cell_timeout": 120, **run}
@@ -51,12 +59,11 @@ def cell_name() -> Callable[[str], str]:
 
 
 @pytest.fixture
-def cell(tiny, tiny_golden) -> Cell:
+def cell(pair, tiny_golden) -> Cell:
     """A cell on the golden of four tokens."""
     return Cell(
         axes=CellAxes(case="one", device="numpy", family="peagle", k=2, tp=1, policy="bfloat16"),
-        target=str(tiny / "target"),
-        drafter=str(tiny / "drafter"),
+        **pair,
         prompts="",
         max_new_tokens=4,
         golden=str(tiny_golden.folder),

@@ -13,8 +13,8 @@ from tests.nightly.test_night import DEVICES
 
 
 @pytest.fixture
-def asked(tiny):
-    return lambda device: (device, str(tiny / "target"), str(tiny / "drafter"), 2)
+def asked(pair):
+    return lambda device: (device, *pair.values(), 2)
 
 
 def test_a_dry_run_tells_every_cell_that_cannot_be_conclusive(parity, write_matrix, cell_name, tmp_path):

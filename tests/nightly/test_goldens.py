@@ -27,12 +27,11 @@ def home(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def job(tiny, tiny_golden) -> GoldenJob:
+def job(pair, tiny_golden) -> GoldenJob:
     """A golden to make, as `tiny_golden` was."""
     return GoldenJob(
         name="one.peagle.k2",
-        target=str(tiny / "target"),
-        drafter=str(tiny / "drafter"),
+        **pair,
         prompts=str(tiny_golden.folder.parent / "one.jsonl"),
         max_new_tokens=4,
         k=2,
@@ -93,10 +92,10 @@ def test_other_prompts_are_another_golden(job, make, tmp_path):
     assert goldens.identity(other) != goldens.identity(job)
 
 
-def test_a_kept_golden_names_the_checkpoints_where_they_are(job, make, tiny, tmp_path):
+def test_a_kept_golden_names_the_checkpoints_where_they_are(job, make, tmp_path):
     kept = Path(provide(job, make).golden)
-    assert Dump(kept).manifest.model.target.path == str((tiny / "target").resolve())
-    moved = job.model_copy(update={"target": str(shutil.copytree(tiny / "target", tmp_path / "moved"))})
+    assert Dump(kept).manifest.model.target.path == job.target
+    moved = job.model_copy(update={"target": str(shutil.copytree(job.target, tmp_path / "moved"))})
     assert provide(moved, make).golden == str(kept) and make.made == 1
     assert Dump(kept).manifest.model.target.path == str(tmp_path / "moved")
 

@@ -39,7 +39,7 @@ def clean(shallow_golden, tmp_path_factory) -> CellResult:
 @pytest.fixture(scope="module")
 def planted(tiny_golden, tmp_path_factory) -> CellResult:
     changes = dict(diagnose=True, speed_tokens=0, gates=GATES[:2])
-    cell = cell_of(tiny_golden, "parity.device.faults:tap_off_by_one", **changes)
+    cell = cell_of(tiny_golden, "parity.device.faults:tap_order", **changes)
     return judge_cell("night", cell, tiny_golden, tmp_path_factory.mktemp("cell"))
 
 
@@ -63,9 +63,9 @@ def test_two_prompts_are_too_few_for_acceptance_and_the_cell_says_so(clean):
 
 def test_a_defect_is_placed_and_named(planted):
     assert planted.verdict == "fail" and planted.first.startswith("drafter.taps, prompt 0, round 0")
-    assert planted.reproduce.startswith("parity diff --device parity.device.faults:tap_off_by_one --mode local")
-    assert planted.diagnosis.words == "taps +1 layers away (tap-off-by-one)"
-    assert planted.diagnosis.causes[0][0] == "tap-off-by-one"
+    assert planted.reproduce.startswith("parity diff --device parity.device.faults:tap_order --mode local")
+    assert planted.diagnosis.words == "taps concatenated in the order (2, 1, 0) (tap-order)"
+    assert planted.diagnosis.causes[0][0] == "tap-order"
 
 
 def test_figures_are_those_of_the_stages_in_both_modes(clean):

@@ -16,7 +16,7 @@ from parity.nightly.process import CellJob, Job, environment, run_job
 from tests.nightly.conftest import DYING, ROOT, nightly
 from tests.sample import WHOLE, by_night
 
-TAPS = "parity.device.faults:tap_off_by_one"
+TAPS = "parity.device.faults:tap_order"
 DEVICES = {
     "segfault": f"{DYING}:segfault",
     "quits": f"{DYING}:quits",

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 DEVICES = {
     "numpy": "numpy",
-    "taps": "parity.device.faults:tap_off_by_one",
+    "taps": "parity.device.faults:tap_order",
     "segfault": f"{DYING}:segfault",
     "late": f"{DYING}:hangs_unless_told",
 }

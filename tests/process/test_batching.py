@@ -89,9 +89,9 @@ def test_single_verbs_are_those_of_the_last_lane(wrap):
     assert {lanes for _, lanes in device.calls} == {(2,)}
 
 
-def test_a_run_over_lanes_has_its_tensors_by_prompt_in_any_process(small_golden, tmp_path):
+def test_a_run_over_lanes_has_its_tensors_by_prompt_in_any_process(shallow_golden, tmp_path):
     """Taps of several lanes go through one socket."""
-    case = small_golden
+    case = shallow_golden
     runs = [
         run_device(case, "numpy,lanes=2", "chained", out=tmp_path / name, limits=limits)
         for name, limits in (("here", None), ("there", ProcessLimits()))
@@ -99,7 +99,7 @@ def test_a_run_over_lanes_has_its_tensors_by_prompt_in_any_process(small_golden,
     assert {compare_dumps(case, run).verdict for run in runs} == {"pass"}
     here, there = runs
     for number in range(len(case.manifest.case.prompts)):
-        for stage in ("target.layers.3.out", "drafter.draft_tokens", "kv.drafter.0.k"):
+        for stage in ("target.layers.1.out", "drafter.draft_tokens", "kv.drafter.0.k"):
             mine, theirs = (run.contents("bfloat16", number, 1, stage) for run in (here, there))
             assert mine.tobytes() == theirs.tobytes()
     assert "of several lanes" in here.manifest.producer.notes["batch"]

@@ -26,18 +26,18 @@ def said(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("way", ["exit", "click", "base", "index", "closed"])
-def test_what_a_device_raises_is_inconclusive_and_named(way, parity, small_golden, monkeypatch):
+def test_what_a_device_raises_is_inconclusive_and_named(way, parity, shallow_golden, monkeypatch):
     if way == "closed":
         monkeypatch.setattr("sys.stdout", open(os.devnull, "w"))  # noqa: SIM115  not pytest's own
-    found = parity("diff", "--golden", small_golden.folder, "--stage", "logits", "--device", f"{HOSTILE},way={way}")
+    found = parity("diff", "--golden", shallow_golden.folder, "--stage", "logits", "--device", f"{HOSTILE},way={way}")
     assert found.code == 3, found
     assert "draft on prompt" in found.err and "round 1" in found.err and found.err.count("\n") == 1
     assert way == "closed" or "tests/faults/" in found.err
 
 
 @pytest.mark.parametrize("way", ["click_later", "context_later", "exit_later", "interrupt_later"])
-def test_what_a_device_raises_in_the_comparison_is_no_pass(way, parity, small_golden):
-    found = parity("diff", "--golden", small_golden.folder, "--stage", "logits", "--device", f"{HOSTILE},way={way}")
+def test_what_a_device_raises_in_the_comparison_is_no_pass(way, parity, shallow_golden):
+    found = parity("diff", "--golden", shallow_golden.folder, "--stage", "logits", "--device", f"{HOSTILE},way={way}")
     if way == "interrupt_later":
         assert found.code == 130 and "interrupted" in found.err, found
         return
@@ -47,8 +47,8 @@ def test_what_a_device_raises_in_the_comparison_is_no_pass(way, parity, small_go
 
 
 @pytest.mark.parametrize("way", ["exit", "base"])
-def test_a_factory_that_ends_the_process_is_inconclusive(way, parity, small_golden):
-    found = parity("run", "--golden", small_golden.folder, "--device", f"{HOSTILE},way={way},where=factory")
+def test_a_factory_that_ends_the_process_is_inconclusive(way, parity, shallow_golden):
+    found = parity("run", "--golden", shallow_golden.folder, "--device", f"{HOSTILE},way={way},where=factory")
     assert found.code == 3 and "in its factory" in found.err and found.err.count("\n") == 1
 
 
@@ -60,17 +60,17 @@ def test_a_factory_that_ends_the_process_is_inconclusive(way, parity, small_gold
         ("timer", "before it had a result"),
     ],
 )
-def test_a_device_that_ends_the_process_itself_is_inconclusive(way, words, small_golden, tmp_path):
-    arguments = ("diff", "--golden", small_golden.folder, "--stage", "logits", "--device", f"{HOSTILE},way={way}")
+def test_a_device_that_ends_the_process_itself_is_inconclusive(way, words, shallow_golden, tmp_path):
+    arguments = ("diff", "--golden", shallow_golden.folder, "--stage", "logits", "--device", f"{HOSTILE},way={way}")
     code, out, err = said(start(*arguments, env=os.environ | {"PARITY_HOME": str(tmp_path)}))
     assert code == 3 and words in err and "verdict" not in out
 
 
-def test_what_a_device_leaves_behind_changes_nothing_of_a_verdict(small_golden, tmp_path):
+def test_what_a_device_leaves_behind_changes_nothing_of_a_verdict(shallow_golden, tmp_path):
     arguments = (
         "diff",
         "--golden",
-        small_golden.folder,
+        shallow_golden.folder,
         "--stage",
         "accept.*",
         "--device",
@@ -90,10 +90,10 @@ def test_an_exit_code_is_what_it_is_where_nothing_can_be_printed(where, code):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_a_command_and_leaves_nothing(number, small_golden, tmp_path):
+def test_a_signal_ends_a_command_and_leaves_nothing(number, shallow_golden, tmp_path):
     device = f"{HOSTILE},way=hang,where=verify"
     process = subprocess.Popen(
-        [sys.executable, "-m", "parity", "run", "--golden", str(small_golden.folder), "--device", device],
+        [sys.executable, "-m", "parity", "run", "--golden", str(shallow_golden.folder), "--device", device],
         cwd=ROOT, env=os.environ | {"PARITY_HOME": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 60

@@ -77,7 +77,7 @@ BY_HAND |= {("dflash", f"part-{name}-drafter") for name in "qk"}  # a norm takes
     sample(
         (one for one in OFFERED if (one[0], one[1].id) not in BY_HAND),
         name=lambda one: f"{one[0]} {one[1].id}",
-        kind=lambda one: (one[0], one[1].stages[0]),
+        kind=lambda one: one[1].stages[0],
     ),
     ids=lambda one: getattr(one, "id", one),
 )

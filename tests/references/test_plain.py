@@ -15,7 +15,7 @@ from parity.references.capture import ignore
 from parity.references.hf_target import HFTarget
 from parity.references.plain import PlainTarget, Request, dump_golden
 from parity.references.rerun import rerun
-from tests.sample import cut
+from tests.sample import WHOLE, cut
 
 IDS = torch.arange(60) * 7 % 1200
 
@@ -37,7 +37,8 @@ def test_it_judges_the_numpy_device(precision, golden, parity):
 
 def test_it_fails_a_device_with_a_fault_of_the_target(golden, parity):
     fault = "parity.device.faults:attn_sinks_missing"
-    ended = parity("diff", "--golden", golden.folder, "--device", fault, "--precision", "float32")
+    mode = () if WHOLE else ("--mode", "local")
+    ended = parity("diff", "--golden", golden.folder, "--device", fault, "--precision", "float32", *mode)
     assert ended.code == 1 and "first divergent: target.layers.0.attn_out" in ended.last, ended.out + ended.err
 
 

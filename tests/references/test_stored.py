@@ -16,6 +16,7 @@ from parity.fixtures.recipe import real_shape
 from parity.producers import dump_golden
 from parity.references import gpt_oss, stored
 from parity.references.company import Company
+from tests.sample import WHOLE
 
 IDS = [5, 900, 17, 33, 210, 76, 8, 1100, 45, 61, 7, 99]
 
@@ -59,13 +60,13 @@ def in_files(monkeypatch):
 
 def test_the_golden_is_the_same_bit_for_bit_and_prompts_together_read_each_weight_once(pair, tmp_path, in_files):
     whole, visits = dumped(pair, tmp_path / "whole"), {}
-    for batch in (1, 2, 3):
+    for batch in (1, 2, 3) if WHOLE else (1, 3):
         in_files.clear()
         streamed = dumped(pair, tmp_path / f"streamed-{batch}", memory=0.0, batch=batch)
         visits[batch] = in_files.total()
         assert whole.rows.keys() == streamed.rows.keys() and len(whole.rows) > 900
         assert all(np.array_equal(whole.stored(*place), streamed.stored(*place)) for place in whole.rows)
-    assert visits[3] < visits[1] / 3 and visits[3] < visits[2] < visits[1], visits
+    assert visits[3] < visits[1] / 3 and [*visits.values()] == sorted({*visits.values()}, reverse=True), visits
 
 
 def test_a_run_that_fails_ends_the_others():
