@@ -291,8 +291,9 @@ def forced_rounds(
         if trace.parted:
             return
         trace.begin(round_)
-        chosen = trace.returned(DRAFT_TOKENS, (yield _draft(trace, round_, drafts)))
-        _refuse_other_k(says, len(ids) + budget, len(chosen), drafts and drafts(round_))
+        asked = None if drafts is None else drafts(round_)
+        chosen = trace.returned(DRAFT_TOKENS, (yield _draft(trace, asked)))
+        _refuse_other_k(says, len(ids) + budget, len(chosen), asked)
         chosen = chosen if drafts is None else trace.as_many(DRAFT_TOKENS, chosen)
         tokens = trace.returned(VERIFY_TOKENS, (yield VerbCall("verify", (chosen,), trace)))
         emitted = yield VerbCall("commit", (chosen, tokens), trace)
@@ -309,8 +310,9 @@ def free_rounds(device: Device, ids: Sequence[int], budget: int, drafts: Drafts 
     lengths: list[int] = []
     accepted: list[int] = []
     while emitted[-1] not in says.eos and len(emitted) < budget:
-        own = yield _draft(untapped, len(lengths) + 1, drafts)
-        _refuse_other_k(says, len(ids) + budget, len(own), drafts and drafts(len(lengths) + 1))
+        asked = None if drafts is None else drafts(len(lengths) + 1)
+        own = yield _draft(untapped, asked)
+        _refuse_other_k(says, len(ids) + budget, len(own), asked)
         tokens = yield VerbCall("verify", (own,), untapped)
         fresh = [index(token) for token in (yield VerbCall("commit", (own, tokens), untapped))]
         if not fresh:
@@ -327,8 +329,8 @@ def free_rounds(device: Device, ids: Sequence[int], budget: int, drafts: Drafts 
     )
 
 
-def _draft(tap: Tap, round_: int, drafts: Drafts | None) -> VerbCall:
-    return VerbCall("draft", (), tap, () if drafts is None else (drafts(round_),))
+def _draft(tap: Tap, asked: int | None) -> VerbCall:
+    return VerbCall("draft", (), tap, () if asked is None else (asked,))
 
 
 def _refuse_other_k(says: Description, positions: int, drafted: int, asked: int | None) -> None:

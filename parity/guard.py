@@ -188,7 +188,7 @@ class Guarded:
         """What the device says of itself.
 
         Raises:
-            DeviceFailed: it said otherwise before; its notes may grow.
+            DeviceFailed: it said another precision or shape before.
         """
         description: Description = self._ask("describe")
         first = self.__dict__["first_description"]
@@ -249,16 +249,20 @@ class Guarded:
         setattr(self.inside, name, value)
 
 
+JUDGED_BY = ("precision", "num_layers", "num_drafter_layers", "k")
+"""What a description says for good: the bounds and the shapes are of it."""
+
+
 def _own(tokens: np.ndarray) -> np.ndarray:
     """The tokens in an array that nobody else holds: what a device does to it is its own affair."""
     return tokens.copy() if isinstance(tokens, np.ndarray) else tokens
 
 
 def _changed(first: Description, description: Description) -> str:
-    """What two descriptions of one device say otherwise; '' where nothing but notes, and what it read of a config."""
-    for name, said in vars(first).items():
-        now = vars(description).get(name)
-        if name not in ("notes", "constants") and said != now:
+    """What two descriptions of one device say otherwise of what it is judged by."""
+    for name in JUDGED_BY:
+        said, now = getattr(first, name), getattr(description, name)
+        if said != now:
             return f"it described its {name} as {said!r}, and now as {now!r}: a description is for good"
     return ""
 

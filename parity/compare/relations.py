@@ -459,8 +459,8 @@ FAMILIES: tuple[PredicateFamily, ...] = (
     _behind,
     _periods,
     _caches,
-    _tokens,
     _anywhere,
+    _tokens,
 )
 """Simplest first: what several of them say alike is told by the first."""
 

@@ -129,6 +129,7 @@ for (side, part), stages in STAGES.items():
             f"{part}, its output {{value:.4g}} times as large",
             sides=(side,),
             stages=stages,
+            values=(2.0, 0.5),
             fit=FACTOR,
             drafters=ONLY.get(part, EVERY),
         )(partial(scaled, part=part))

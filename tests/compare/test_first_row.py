@@ -45,7 +45,11 @@ def test_the_first_row_beyond_its_bound_is_named_beside_the_worst(tmp_path, caps
 
 def test_the_row_of_a_wrong_choice_is_told_like_that_of_a_wrong_number(tmp_path):
     found = next(stage for stage in judged(tmp_path, element(TOKENS, 3, (2,))).stages if stage.stage == TOKENS)
-    assert found.bad_rows == 1 and found.first == found.worst and found.relation == ""
+    assert (
+        found.bad_rows == 1
+        and found.first == found.worst
+        and found.relation == "too few rows (1 bad of 30) to tell a condition"
+    )
 
 
 def test_a_stage_that_is_off_as_a_whole_has_no_bad_row(tmp_path):

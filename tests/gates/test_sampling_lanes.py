@@ -41,7 +41,7 @@ def in_lanes(shallow_golden, tmp_path):
 
 def test_a_clean_device_of_lanes_passes(in_lanes):
     found, check = in_lanes("numpy,lanes=2")
-    assert {one.verdict for one in found.checks} == {"pass"} and len(found.checks) == 10
+    assert {one.verdict for one in found.checks} == {"pass"} and len(found.checks) == 12
     assert check.figures["near"] > 20 and not check.figures["wrong"]
 
 

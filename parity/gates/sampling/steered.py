@@ -42,7 +42,7 @@ def steered(
         kept: drafts that are to be accepted: all, or none.
     """
     table, p = uniforms.copy(), seen.p(settings)
-    margin = 2 * MARGIN * rounding(p.shape[1])
+    margin = _margin(p.shape[1])
     numbers = table[seen.round]
     if any(p[row, int(seen.drafts[row])] <= margin for row in range(kept)):
         return None
@@ -65,6 +65,11 @@ def steered(
         return None
     numbers[what, kept] = _middle(weights, token)
     return table
+
+
+def _margin(count: int) -> float:
+    """A probability, of so many tokens, in whose cell a number can lie a margin from both edges."""
+    return 2 * MARGIN * rounding(count)
 
 
 def _middle(weights: np.ndarray, token: int) -> np.float32:
@@ -112,8 +117,9 @@ def _candidates(
     for row in range(count):
         seen = play(table, count + 2)[1]
         assert seen.draft_logits is not None
-        own = processed(seen.draft_logits, settings)[row]
-        likely = np.where(own > MARGIN * rounding(len(own)), own * seen.p(settings)[row][vocabulary.tokens], 0)
+        own, p = processed(seen.draft_logits, settings)[row], seen.p(settings)[row]
+        theirs = p[vocabulary.tokens]
+        likely = np.where((own > _margin(len(own))) & (theirs > _margin(len(p))), own * theirs, 0)
         table[seen.round, DRAWS.index("draft"), row] = _middle(own, int(likely.argmax()))
     yield play(table, count + 2)[1], table
 
