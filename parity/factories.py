@@ -22,7 +22,9 @@ ENGINES = dict.fromkeys(("numpy", "xla", "nkipy", "neuron"), "parity.device") | 
 """Devices with a name of their own, and the module of each: its function `load` builds it."""
 SHOW = "show"
 """The option of every device that hides all but a part of it: a view, or stage globs with + between them."""
-FIXED = ("target", "drafter", "k", "precision", "engine", "partial_kv", "kv_cache")
+CALLED_WITH = ("target", "drafter", "k", "precision")
+"""What every factory takes."""
+FIXED = (*CALLED_WITH, "engine", "partial_kv", "kv_cache")
 """What the golden and the command decide, never an option behind a device's name."""
 
 
@@ -51,7 +53,7 @@ class Factory:
         self.case = {name: value for name, value in (("partial_kv", partial_kv), ("kv_cache", kv_cache)) if value}
         self._make, self._named = _imported(name), options_of(name)
         self._fixed = {"target": target, "drafter": drafter} | _engine(name)
-        for option in self._named.keys() - {SHOW}:
+        for option in (*CALLED_WITH, *(self._named.keys() - {SHOW})):
             if not takes(self._make, option):
                 raise UsageError(f"--device {name}: its factory takes no {option}")
 
@@ -93,7 +95,7 @@ class Factory:
             UsageError: an option does not fit.
         """
         named = {option: text for option, text in self._named.items() if option != SHOW}
-        for option in ("k", *self.case, *named, *options):
+        for option in (*self.case, *named, *options):
             if not takes(self._make, option):
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
         read = {option: read_option(self.name, self._make, option, text) for option, text in named.items()}

@@ -84,6 +84,7 @@ HERE = "tests.meta.test_factory_options"
         (f"{HERE}:bare,nix=1", f"--device {HERE}:bare,nix=1: its factory takes no nix"),
         ("ml_dtypes:bfloat16", "--device ml_dtypes:bfloat16: a type without a signature is no factory"),
         ("os:path", "--device os:path: a module is no factory"),
+        ("os:getcwd", "--device os:getcwd: its factory takes no target"),
         (f"{HERE}:HERE", f"--device {HERE}:HERE: a str is no factory"),
     ],
 )
