@@ -123,7 +123,12 @@ SEED = (
 )
 for id, when, stages, late in (
     ("commit-seed-row-drafter", "with the prefill", ("kv.drafter.*",), False),
-    ("commit-seed-row-late-drafter", "before the first draft", ("drafter.positions", "drafter.slots"), True),
+    (
+        "commit-seed-row-late-drafter",
+        "before the first draft",
+        ("drafter.positions", "drafter.slots", "kv.drafter.*"),
+        True,
+    ),
 ):
     says = SEED.format(when) + "{value}"
     declared = seeds(id, says, stages=stages, values=tuple(product((FIRST, EMPTY), (SLOTS, RIGHT))), drafters=ROWS)
