@@ -1,0 +1,35 @@
+"""A tap that holds more than its layer's stream: told by the stage whose rows were added to it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+
+from parity.compare.rows import stage_rows
+from parity.diagnose.components.other_stages import in_other_stages
+from parity.diagnose.components.wrong import WrongRows
+
+ADDED = "target.layers.1.attn_out"
+
+
+def test_what_was_added_to_one_tap_is_told_row_by_row_of_the_pass_that_fed_it(small_golden):
+    """A stream that is changed in place behind its tap."""
+    golden = small_golden
+    taps, added = (
+        stage_rows(golden, golden, golden.declared[name], device="float32", mode="local")
+        for name in ("drafter.taps", ADDED)
+    )
+    width = added.golden.shape[1]
+    device = taps.golden.astype(np.float32)
+    for row, (prompt, round_, position) in enumerate(taps.labels.tolist()):
+        fed = (added.prompt == prompt) & (added.position == position) & (added.round < max(round_, 1))
+        device[row, width : 2 * width] += added.golden[np.flatnonzero(fed)[added.round[fed].argmax()]]
+    wrong = WrongRows.of(replace(taps, device=device.astype(ml_dtypes.bfloat16)), "bfloat16")
+    found = in_other_stages(wrong, golden, "local")
+    assert found is not None and found.whole and found.explained > 0.99
+    assert re.fullmatch(rf"tap 1: \+(1|0\.99\d*|1\.00\d*) times {ADDED}", found.says), found.says
+    everywhere = WrongRows.of(replace(taps, device=(device * 1.1).astype(ml_dtypes.bfloat16)), "bfloat16")
+    assert in_other_stages(everywhere, golden, "local") is None, "more than one tap is wrong"
