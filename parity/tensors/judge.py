@@ -20,6 +20,9 @@ SHORT = 16
 """A row of fewer elements has an error of its own that no bound of rows is made for: one of a single element that
 nearly cancels is off by any factor. Such rows are read as parts of longer ones."""
 
+INFINITE = float(np.finfo(np.float32).max) / 2
+"""From here on a number is no result: masks hold the most negative one of float32 or bfloat16."""
+
 NAMES = {"l2": "relative L2", "worst_row": "worst row", "largest": "largest element"}
 
 
@@ -104,7 +107,7 @@ def _floats(
     coarser = unit_of(expected.dtype, actual.dtype)
     rows = _leading(expected.shape)
     measured = measure(expected, actual, row_axes=rows)
-    if reason := _nonfinite(measured):
+    if reason := _nonfinite(measured) or _masked(measured):
         return TensorResult(*asked, (reason,), first_bad=_first_nonfinite(actual, expected, coarser))
     figures = _figures(measured, actual, expected)
     if floor is not None:
@@ -144,6 +147,15 @@ def _nonfinite(measured: PairMetrics) -> str:
     rows = measured.rows
     overflows = not said and not np.isfinite(rows.golden_sq.sum() + rows.error_sq.sum())
     return "its squares overflow float64: it is not measured" if overflows else said
+
+
+def _masked(measured: PairMetrics) -> str:
+    """Whether a number stands for infinity, as in an additive mask; '' where none does."""
+    if measured.rows.golden_sq.max(initial=0.0) < INFINITE**2:
+        return ""
+    return (
+        "expected holds numbers that stand for infinity (a mask): beside them no error would show; compare where it is"
+    )
 
 
 def _figures(measured: PairMetrics, actual: NDArray[Any], expected: NDArray[Any]) -> Figures:

@@ -309,3 +309,15 @@ def test_short_rows_are_parts_of_longer_ones(shape, dtype):
     wrong[place] += 300
     found = parity.compare_tensors(wrong, true.astype(np.float32), check_dtype=False)
     assert not found and found.results[0].worst.index == place and found.results[0].first_bad.index == place
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16])
+def test_beside_what_stands_for_infinity_no_error_would_show(dtype):
+    """An additive mask with one element of its own passed: the error is small beside the row's size."""
+    least = float(ml_dtypes.finfo(dtype).min)
+    mask = np.where(np.tril(np.ones((8, 32))) > 0, 0.0, least).astype(dtype)
+    wrong = mask.copy()
+    wrong[0, 0] = -1e9
+    found = parity.compare_tensors(wrong, mask)
+    assert not found and "stand for infinity (a mask)" in str(found)
+    assert parity.compare_tensors(mask < 0, (mask < 0).copy()) and not parity.compare_tensors(wrong < 0, mask < 0)
