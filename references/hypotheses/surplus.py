@@ -58,11 +58,16 @@ def target_seed(loop: Loop, whose: str, late: bool) -> Mutation:
     return together((loop.prefill.around(prefill), begun(loop, 1, counted=1), _once(loop, seed, late)))
 
 
+Seeds = tuple[tuple[str, str, tuple[str, ...], bool], ...]
+"""Of each: its id, when it happens, where it shows first, and whether that is before the first draft."""
+
+PLACES = ("drafter.positions", "drafter.slots")
 SEED = "target: {} {{value}} is committed behind the prompt as one more, and the next ones one further"
-for id, when, stages, late in (
+ON_TARGET: Seeds = (
     ("commit-seed-row", "with the prefill", ("kv.target.*",), False),
     ("commit-seed-row-late", "before the first draft", ("target.layers.*.q", "kv.target.*"), True),
-):
+)
+for id, when, stages, late in ON_TARGET:
     declared = seeds(id, SEED.format(when), stages=stages, values=(FIRST, LAST, EMPTY))
     declared(partial(target_seed, late=late))
 
@@ -121,15 +126,11 @@ def drafter_seed(loop: Loop, value: tuple[str, str], late: bool) -> Mutation:
 SEED = (
     "drafter: {} one more row is committed behind the prompt, and the next ones one further; it is, and these rotate: "
 )
-for id, when, stages, late in (
+ON_DRAFTER: Seeds = (
     ("commit-seed-row-drafter", "with the prefill", ("kv.drafter.*",), False),
-    (
-        "commit-seed-row-late-drafter",
-        "before the first draft",
-        ("drafter.positions", "drafter.slots", "kv.drafter.*"),
-        True,
-    ),
-):
+    ("commit-seed-row-late-drafter", "before the first draft", (*PLACES, "kv.drafter.*"), True),
+)
+for id, when, stages, late in ON_DRAFTER:
     says = SEED.format(when) + "{value}"
     declared = seeds(id, says, stages=stages, values=tuple(product((FIRST, EMPTY), (SLOTS, RIGHT))), drafters=ROWS)
     declared(partial(drafter_seed, late=late))
