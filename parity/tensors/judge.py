@@ -154,7 +154,7 @@ def _masked(measured: PairMetrics) -> str:
     if measured.rows.golden_sq.max(initial=0.0) < INFINITE**2:
         return ""
     return (
-        "expected holds numbers that stand for infinity (a mask): no error beside them would show; compare `mask < 0`"
+        "expected holds numbers that stand for infinity (a mask): no error beside them shows; compare `mask < 0`"
     )
 
 
