@@ -153,9 +153,7 @@ def _masked(measured: PairMetrics) -> str:
     """Whether a number stands for infinity, as in an additive mask; '' where none does."""
     if measured.rows.golden_sq.max(initial=0.0) < INFINITE**2:
         return ""
-    return (
-        "expected holds numbers that stand for infinity (a mask): no error beside them shows; compare `mask < 0`"
-    )
+    return "expected holds numbers that stand for infinity (a mask): no error beside them shows; compare `mask < 0`"
 
 
 def _figures(measured: PairMetrics, actual: NDArray[Any], expected: NDArray[Any]) -> Figures:
