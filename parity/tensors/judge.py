@@ -107,7 +107,7 @@ def _floats(
     coarser = unit_of(expected.dtype, actual.dtype)
     rows = _leading(expected.shape)
     measured = measure(expected, actual, row_axes=rows)
-    if reason := _nonfinite(measured) or _masked(measured):
+    if reason := _nonfinite(measured) or _masked(measured, coarser):
         return TensorResult(*asked, (reason,), first_bad=_first_nonfinite(actual, expected, coarser))
     figures = _figures(measured, actual, expected)
     if floor is not None:
@@ -149,9 +149,9 @@ def _nonfinite(measured: PairMetrics) -> str:
     return "its squares overflow float64: it is not measured" if overflows else said
 
 
-def _masked(measured: PairMetrics) -> str:
+def _masked(measured: PairMetrics, coarser: np.dtype[Any]) -> str:
     """Whether a number stands for infinity, as in an additive mask; '' where none does."""
-    if measured.rows.golden_sq.max(initial=0.0) < INFINITE**2:
+    if coarser == np.float64 or measured.rows.golden_sq.max(initial=0.0) < INFINITE**2:
         return ""
     return "expected holds numbers that stand for infinity (a mask): no error beside them shows; compare `mask < 0`"
 

@@ -321,3 +321,8 @@ def test_beside_what_stands_for_infinity_no_error_would_show(dtype):
     found = parity.compare_tensors(wrong, mask)
     assert not found and "stand for infinity (a mask)" in str(found)
     assert parity.compare_tensors(mask < 0, (mask < 0).copy()) and not parity.compare_tensors(wrong < 0, mask < 0)
+
+
+def test_large_numbers_of_float64_are_numbers():
+    large = values(dtype=np.float64) * 1e60
+    assert parity.compare_tensors(noisy(large, 1e-15), large)

@@ -28,8 +28,8 @@ LAST = np.float32(1 - 2.0**-24)
 Playing = Callable[[np.ndarray, int], list[SampledRound]]
 """Plays a sequence by a table of numbers and a budget."""
 
-
 MET = ("bonus", "replacement")
+"""What a round is led to: the token behind all accepted drafts, and the one in the place of the first."""
 
 
 def steered(
