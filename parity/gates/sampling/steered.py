@@ -128,11 +128,11 @@ def check_of(name: str, found: Sequence[dict[str, list[Decision]]], seed: int) -
     """The check of these decisions; not judged where one of the two was never met."""
     met = {what: sum(what in one for one in found) for what in MET}
     wrong = [one for some in found for many in some.values() for one in many if not one.right]
-    line = f"{met['bonus']} bonus tokens and {met['replacement']} in place of a draft that are not the likeliest"
+    line = f"bonus tokens {met['bonus']}, in place of a draft {met['replacement']}, none of them the likeliest"
     figures = {**met, "wrong": len(wrong)}
     if wrong:
         return Check(name, FAIL, f"{wrong[0]}; {len(wrong)} wrong; {line}; seed {seed}", figures)
     if lacking := [what for what, count in met.items() if not count]:
         said = f"not exercised: no round leaves a choice of {' or '.join(lacking)}"
         return Check(name, NOT_JUDGED, f"{said}; {line}; seed {seed}", figures)
-    return Check(name, PASS, f"{line}, each as its number calls for; seed {seed}", figures)
+    return Check(name, PASS, f"{line}, each what its number calls for; seed {seed}", figures)
