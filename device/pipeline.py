@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import cache, lru_cache, reduce
+from functools import cache, reduce
 from importlib.metadata import version
 from itertools import islice
 from typing import Any
@@ -95,7 +95,7 @@ class Pipeline:
             eos=self.target.config.eos,
             versions=_versions() | getattr(self._engine, "versions", {}),
             notes=getattr(self._engine, "notes", dict)(),
-            modules=_modules(len(sys.modules), next(reversed(sys.modules))),
+            modules=("parity.device", *sorted(name for name in sys.modules if name.startswith("parity.device."))),
             constants=constants(self.target, self.drafter),
             family=self.drafter.family,
             partial_kv=str(self.drafter.config.partial or ""),
@@ -414,12 +414,6 @@ class Pipeline:
             raise UsageError("the device holds no sequence: prefill comes first.")
         if self.finished:
             raise UsageError("the sequence has ended: only a new prefill can follow.")
-
-
-@lru_cache(maxsize=1)
-def _modules(count: int, last: str) -> tuple[str, ...]:
-    """This package's modules that are imported, looked for again when `count` or the `last` of all is another."""
-    return "parity.device", *sorted(name for name in sys.modules if name.startswith("parity.device."))
 
 
 @cache

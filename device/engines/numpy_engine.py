@@ -63,9 +63,6 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Array:
         if method != "__call__" or kwargs:
             raise NotImplementedError(f"numpy.{ufunc.__name__} with {method} {sorted(kwargs)} is outside the dialect")
-        if len(inputs) == 1:
-            (one,) = inputs
-            return _round(_SILENT.copy().run(ufunc, one.held), _alone(one.dtype))
         return _round(_SILENT.copy().run(ufunc, *[_held(one) for one in inputs]), _declared(inputs))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Array:
@@ -139,11 +136,6 @@ def _declared(operands: Any) -> np.dtype:
     return declared
 
 
-def _alone(dtype: np.dtype) -> np.dtype:
-    """The float dtype of what is computed of arrays of this one alone."""
-    return dtype if dtype is FLOAT32 or dtype is BFLOAT16 or dtype in EIGHTS else FLOAT32
-
-
 def _fit(operand: Any, declared: np.dtype) -> Any:
     """A float of Python as the nearest value of `declared`."""
     return _nearest(operand, copysign(1, operand), declared) if isinstance(operand, float) else _held(operand)
@@ -160,19 +152,13 @@ def _without_dispatch(name: str, ufunc: np.ufunc, turned: bool = False) -> None:
     otherwise: Callable[[Array, Any], Array] = getattr(Array, name)
 
     def operator(self: Array, other: Any) -> Array:
-        kind = type(other)
-        if type(self) is not Array or kind not in _OPERANDS:
+        if type(self) is not Array or type(other) not in (Array, float, int):
             return otherwise(self, other)
-        held, dtype = (other.held, other.dtype) if kind is Array else (other, self.dtype)
-        pair = (held, self.held) if turned else (self.held, held)
-        declared = _alone(dtype) if dtype is self.dtype else _declared((self, other))
-        return _round(_SILENT.copy().run(ufunc, *pair), declared)
+        pair = (other, self) if turned else (self, other)
+        return _round(_SILENT.copy().run(ufunc, *map(_held, pair)), _declared(pair))
 
     setattr(Array, name, operator)
 
-
-_OPERANDS = Array, float, int
-"""What an operator takes without NumPy's dispatch."""
 
 for _name, _ufunc in {"add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide}.items():
     _without_dispatch(f"__{_name}__", _ufunc)
@@ -183,11 +169,6 @@ for _name, _ufunc in {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge"
 
 def _round(result: np.ndarray, declared: np.dtype) -> Array:
     """One rounding of a float result to `declared`; integers and booleans keep their own dtype."""
-    if result.dtype is FLOAT32:  # most often, and it is what most of these lines cost
-        if declared is FLOAT32:
-            return Array(result, FLOAT32)
-        if declared is BFLOAT16:
-            return Array(result.astype(BFLOAT16).astype(FLOAT32), BFLOAT16)
     if declared is not FLOAT32 and (declared is BFLOAT16 or declared in EIGHTS) and result.dtype.kind == "f":
         return Array(result.astype(declared).astype(FLOAT32), declared)
     return _as(result, declared)
