@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from parity.compare.facts import Facts
 from parity.compare.passes import ChainPasses
-from parity.compare.relations import Facts, relation
+from parity.compare.relations import relation
 from parity.compare.report import DISPUTED, FAIL, NOT_JUDGED, WARN, Place, StageResult
 from parity.compare.rows import StageRows
 from parity.compare.scores import scores_of

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare.relations import Facts, Predicate
+from parity.compare.facts import Facts
+from parity.compare.relations import Predicate
 from parity.compare.rows import Clock, StageRows
 from parity.diagnose.hypothesis import CheckableHypothesis, FitRange, NotComparable
 from parity.golden.views import DumpView

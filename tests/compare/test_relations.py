@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from parity import limits
-from parity.compare.relations import Facts, _config, _numbers, relation, separating
+from parity.compare.facts import Facts, _config, _numbers
+from parity.compare.relations import relation, separating
 from parity.compare.rows import stage_rows
 
 PROMPTS = (100, 70)

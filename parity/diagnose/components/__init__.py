@@ -15,8 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from parity.compare.facts import Facts
 from parity.compare.origins import held_instead
-from parity.compare.relations import Facts, relation
+from parity.compare.relations import relation
 from parity.compare.rows import stage_rows
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components.elements import in_elements

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from parity.compare.facts import Facts
 from parity.compare.origins import held_instead
-from parity.compare.relations import FEW_ROWS, Facts, relation
+from parity.compare.relations import FEW_ROWS, relation
 from parity.compare.rows import StageRows
 from parity.diagnose.components.chosen import in_choices
 from parity.diagnose.components.wrong import Component
