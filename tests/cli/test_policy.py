@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
 
 from parity.compare import compare
+from parity.compare.places import excess
 from parity.compare.report import NOT_JUDGED
 from parity.compare.rows import HALF_ULP
 from parity.compare.statistics import LEAST
@@ -192,3 +195,5 @@ def test_beyond_a_bound_of_zero_is_beyond_every_multiple_of_it(tmp_path):
     path.write_text(shown.replace("[[row]]", f"[[row]]\n{row}\n\n[[row]]", 1))
     report = compare(*write(clean(SHORT), tmp_path / "pair"), read_policy(path, "bfloat16"))
     assert report.verdict == "fail" and report.first_stage.stage.endswith(".q")
+    beyond, within = (replace(report.first_stage, x={"l2": x}, bounds={"l2": (0.0, 0.0)}) for x in (0.5, 0.0))
+    assert excess(beyond) == inf and excess(within) == 0.0
