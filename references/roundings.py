@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts, GptOssTopKRouter
 
 from parity.trace import Tensors
@@ -38,19 +39,22 @@ class Contraction:
 
 
 class Roundings:
-    """The roundings of some models, by number; 0 is the order of the checkpoint.
+    """The roundings of some models, by number; 0 is the order of the checkpoint, and leaves the models as they were.
 
     Linear layers, the router and the experts' input vary; sums over heads, keys and norms do not.
     """
 
     def __init__(self, *models: nn.Module):
         self.contractions = [one for model in models for module in model.modules() for one in _contractions(module)]
-        for one in self.contractions:
-            one.module.register_forward_pre_hook(one.hook)
+        self.hooked: list[RemovableHandle] = []
 
     def choose(self, number: int) -> None:
         """Compute with this rounding from now on."""
         draw = torch.Generator().manual_seed(number)
+        while self.hooked:
+            self.hooked.pop().remove()
+        if number:
+            self.hooked = [one.module.register_forward_pre_hook(one.hook) for one in self.contractions]
         for one in self.contractions:
             count = len(one.order)
             one.reorder(torch.randperm(count, generator=draw) if number else torch.arange(count))

@@ -90,12 +90,15 @@ class Rounded:
         self.roundings = self.loop.target.roundings(self.loop.drafter)
 
     def passes(self, ids: Sequence[int], budget: int, trace: Callable[[], ForcingTrace]) -> Iterator[Tensors]:
-        """What each pass over a prompt records, with what a fresh trace forces."""
-        for rounding in range(self.count):
-            self.roundings.choose(rounding)
-            floor = trace()
-            self.loop.run(ids, budget, floor)
-            yield floor.tensors
+        """What each pass over a prompt records, with what a fresh trace forces; the loop stays as it was."""
+        try:
+            for rounding in range(self.count):
+                self.roundings.choose(rounding)
+                floor = trace()
+                self.loop.run(ids, budget, floor)
+                yield floor.tensors
+        finally:
+            self.roundings.choose(0)
 
 
 @dataclass

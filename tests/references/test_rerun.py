@@ -99,6 +99,15 @@ def test_with_the_goldens_own_experts_it_is_the_golden_bit_for_bit(golden, run, 
     assert not differ
 
 
+def test_a_floor_of_several_roundings_leaves_the_next_one_as_it_would_have_been(golden, run):
+    """Loaded models serve every rerun of a process: what one does to them must not stay."""
+    apart = [ReferenceRerun() for _ in range(3)]
+    before, several, after = (one(golden, run, [0], True, count) for one, count in zip(apart, (1, 3, 1), strict=True))
+    rough = [place for place in before.rows if place[0] == "bfloat16"]
+    assert rough and any(not np.array_equal(before.contents(*place), several.contents(*place)) for place in rough)
+    assert all(np.array_equal(before.contents(*place), after.contents(*place)) for place in rough)
+
+
 def test_its_floor_follows_its_own_choices_where_the_run_shows_none(golden, run, tmp_path):
     """Layers whose experts the run does not show are the reference's, in the truth and in its floor alike."""
     from parity.references.rerun import OwnExperts
