@@ -174,6 +174,7 @@ def result_of(
     wrong = against | (choices.verdict == BUG) & ~excluded
     judged = ~excluded | against
     among = judged if (judged & ~wrong).any() else ~none  # where nothing else is judged, which rows differ at all
+    unclear = np.isin(choices.verdict, (TIE, NOISE)) & ~wrong
     counts = {name: int(((choices.verdict == name) & ~excluded & ~against).sum()) for name in (SAME, TIE, NOISE)}
     return StageResult(
         **labels(rows, row),
@@ -182,7 +183,7 @@ def result_of(
         choices=counts | {BUG: int(wrong.sum())},
         largest_regret=float(choices.regret[~excluded].max(initial=0.0)),
         against_scores=int(against.sum()),
-        **(where(rows, wrong, among, choices.regret) if wrong.any() else {}),
+        **(where(rows, wrong, among, choices.regret, unclear=unclear) if wrong.any() else {}),
         note=_contradiction(rows, int(against.sum())),
     )
 

@@ -18,6 +18,9 @@ from parity.golden.views import DumpView
 LENGTHS = ("window", "position", "context", "length", "chunk", "block", "page")
 """Parts of a key's name that make its number a place in the sequence; a head dimension of 32 is none."""
 
+CHOSEN = ("tokens", "draft_tokens")
+"""Stages of ids that are the best of some scores."""
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -34,6 +37,10 @@ class Facts:
         accepted: drafts that the round before accepted, -1 in the prefill and in round 1; None where not known.
         layer: of the row's stage, -1 outside the layers; None where all rows are of one stage.
         token: the id that entered the row's pass at its position, -1 where that is not known; None where it never is.
+        accepts: drafts that the row's own round accepts, -1 in the prefill.
+        left: tokens of the budget that are left where the row's round begins.
+        due: of a choice, the golden's id; -1 in other stages.
+        largest: the largest magnitude in the golden's row, float64; -1 of ids.
     """
 
     prompt: np.ndarray
@@ -50,6 +57,27 @@ class Facts:
     accepted: np.ndarray | None = None
     layer: np.ndarray | None = None
     token: np.ndarray | None = None
+    accepts: np.ndarray | None = None
+    left: np.ndarray | None = None
+    due: np.ndarray | None = None
+    largest: np.ndarray | None = None
+
+    def known(self, name: str) -> np.ndarray:
+        """One of the facts [R] by name, -1 where it is not known. Beside the attributes these are, in passes behind the
+        prefill, `row` (the index) and `ahead` (how many rows are behind this one), and `highest` and `lowest` of the
+        experts."""
+        if name in ("row", "ahead"):
+            return np.where(self.round > 0, self.index if name == "row" else self.count - 1 - self.index, -1)
+        if name in ("highest", "lowest"):
+            return self._expert(np.maximum if name == "highest" else np.minimum)
+        values: np.ndarray | None = getattr(self, name)
+        return values if values is not None else np.full(len(self.prompt), -1)
+
+    def _expert(self, of: np.ufunc) -> np.ndarray:
+        found = np.full(len(self.prompt), -1)
+        for expert, chosen in self.experts.items():
+            found = np.where(chosen, np.where(found < 0, expert, of(found, expert)), found)
+        return found
 
     @classmethod
     def of(cls, golden: DumpView, rows: StageRows) -> Facts:
@@ -63,7 +91,7 @@ class Facts:
         cases = golden.manifest.case.prompts
         edges = np.flatnonzero(np.diff(rows.prompt, prepend=-1) | np.diff(rows.round, prepend=-1))
         counts = np.diff(np.append(edges, len(rows.prompt)))
-        cached, accepted = _histories(golden, rows, edges, counts)
+        cached, accepted, accepts, left = _histories(golden, rows, edges, counts)
         return cls(
             prompt=rows.prompt,
             round=rows.round,
@@ -76,19 +104,37 @@ class Facts:
             cached=cached,
             accepted=accepted,
             token=entered_tokens(golden, rows),
+            accepts=accepts,
+            left=left,
+            due=_due(rows),
+            largest=_largest(rows),
         )
 
 
 def _histories(golden: DumpView, rows: StageRows, edges: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
-    """Of each row the rows cached before its pass, and the drafts accepted in the round before it."""
+    """Of each row the rows cached before its pass, the drafts accepted in the round before it and in its own, and the
+    tokens that are left."""
     drafter = "drafter" in rows.named.name
     clocks = [Clock.of(case, golden.manifest) for case in golden.manifest.case.prompts]
     seen = []
     for prompt, round_ in zip(rows.prompt[edges].tolist(), rows.round[edges].tolist(), strict=True):
         clock = clocks[prompt]
         cached = (clock.drafted[round_ - 1] if drafter else clock.length(round_ - 1)) if round_ else 0
-        seen.append((cached, clock.emitted[round_ - 1] - 1 if round_ > 1 else -1))
+        accepts = [clock.emitted[of] - 1 if 0 < of < clock.rounds else -1 for of in (round_ - 1, round_)]
+        seen.append((cached, *accepts, golden.manifest.case.max_new_tokens - sum(clock.emitted[:round_])))
     return [np.repeat(np.array(values, np.int64), counts) for values in zip(*seen, strict=True)]
+
+
+def _due(rows: StageRows) -> np.ndarray:
+    """The ids of a choice, one for each row."""
+    ids = rows.golden.dtype.kind in "iu" and rows.golden.ndim == 1 and rows.named.stage.part in CHOSEN
+    return rows.golden.astype(np.int64) if ids else np.full(len(rows.prompt), -1)
+
+
+def _largest(rows: StageRows) -> np.ndarray:
+    if rows.sketched or rows.golden.dtype.kind in "iub" or rows.golden.size == 0:
+        return np.full(len(rows.prompt), -1.0)
+    return np.asarray(np.abs(rows.golden.reshape(len(rows.golden), -1)).max(axis=1), np.float64)
 
 
 def _committed(golden: DumpView, rows: StageRows) -> np.ndarray:

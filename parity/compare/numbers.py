@@ -61,14 +61,15 @@ class RowErrors:
             "largest": float(self.element[keep].max()),
         }
 
-    def bad(self, row: Row) -> np.ndarray:
-        """Rows [R] (bool) that are kept and beyond a bound of a single row; beyond l2's where the policy has none."""
+    def bad(self, row: Row, share: float = 1.0) -> np.ndarray:
+        """Rows [R] (bool) that are kept and beyond a share of a bound of a single row; of l2's where the policy has
+        none."""
         exceeds = np.zeros(len(self.excluded), bool)
         for name, figures in (("worst_row", self.device / self.noisy), ("largest", self.element)):
             if name in row.bounds and not (name == "largest" and self.rows.sketched):
-                exceeds |= ~(figures <= row.bounds[name].warn)
+                exceeds |= ~(figures <= share * row.bounds[name].warn)
         if not {"worst_row", "largest"} & set(row.bounds) and "l2" in row.bounds:
-            exceeds = ~(self.device / self.noisy <= row.bounds["l2"].warn)
+            exceeds = ~(self.device / self.noisy <= share * row.bounds["l2"].warn)
         return np.asarray(exceeds & ~self.excluded)
 
     def allowed(self, row: Row) -> dict[str, float]:
@@ -178,6 +179,11 @@ def bound_verdict(value: float, bound: Bound) -> str:
     return PASS if value <= bound.ok else WARN if value <= bound.warn else FAIL
 
 
+CLEARLY = 0.5
+"""A row within its bound is clean, as far as a condition is looked for, where it is within half of it: what hardly moves
+a row is not told from noise."""
+
+
 def failing_place(errors: RowErrors, row: Row) -> dict[str, Any]:
     """The worst row, and the first one beyond its own bound: in the first tensor (by round, then prompt) that breaks a
     bound alone. Where that tensor is off as a whole (a scale, a bias) and no row of it is, its worst row stands for it.
@@ -193,4 +199,4 @@ def failing_place(errors: RowErrors, row: Row) -> dict[str, Any]:
             alone = bad & inside
             first = first_of(rows, alone) if alone.any() else int(np.where(inside, size, -1.0).argmax())
             break
-    return where(rows, bad, keep, size, first)
+    return where(rows, bad, keep, size, first, unclear=errors.bad(row, CLEARLY) & ~bad)

@@ -51,12 +51,17 @@ def first_of(rows: StageRows, bad: np.ndarray) -> int:
 
 
 def where(
-    rows: StageRows, bad: np.ndarray, judged: np.ndarray, size: np.ndarray, first: int | None = None
+    rows: StageRows,
+    bad: np.ndarray,
+    judged: np.ndarray,
+    size: np.ndarray,
+    first: int | None = None,
+    unclear: np.ndarray | bool = False,
 ) -> dict[str, Any]:
     """The places of a result that does not pass: the first row, the worst one, and which rows are bad.
 
     Args:
-        bad, judged: bool [R].
+        bad, judged: bool [R]; `unclear` are those that are neither bad nor clean.
         size: [R], how far a row is off.
         first: its number, where that is no bad row alone.
     """
@@ -66,7 +71,7 @@ def where(
         first=place_of(rows, first),
         worst=place_of(rows, worst),
         bad_rows=int(bad.sum()),
-        relation=relation(bad, judged, Facts.of(rows.source, rows)) if rows.source is not None else "",
+        relation=relation(bad, judged & ~unclear, Facts.of(rows.source, rows)) if rows.source is not None else "",
     )
 
 

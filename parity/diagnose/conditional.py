@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from parity.compare.facts import Facts
-from parity.compare.relations import Predicate
+from parity.compare.predicates import Predicate
 from parity.compare.rows import Clock, StageRows
 from parity.diagnose.hypothesis import CheckableHypothesis, FitRange, NotComparable
 from parity.golden.views import DumpView
@@ -106,11 +106,9 @@ class RowFacts:
         named = self.golden.declared[stage]
         clock = Clock.of(self.golden.manifest.case.prompts[0], self.golden.manifest)
         first = 0 if named.stage.cache else clock.first(stage, round_, 0)
-        nothing = np.zeros((count, 0), np.float32)
+        held = self._held(round_, stage, count)
         place = np.zeros(count, np.int64)
-        rows = StageRows(
-            named, nothing, nothing, None, place, place + round_, first + np.arange(count), source=self.golden
-        )
+        rows = StageRows(named, held, held, None, place, place + round_, first + np.arange(count), source=self.golden)
         facts = Facts.of_places(self.golden, rows)
         return replace(
             facts,
@@ -118,6 +116,11 @@ class RowFacts:
             index=facts.position - facts.cached if named.stage.cache else facts.index,
             experts=self._experts(round_, named.layer, count),
         )
+
+    def _held(self, round_: int, stage: str, count: int) -> np.ndarray:
+        """What the golden holds of the tensor; rows without numbers where it has others."""
+        held = self.golden.contents("float32", 0, round_, stage) if stage in self.golden.manifest.stages else None
+        return np.zeros((count, 0), np.float32) if held is None or len(held) != count else held
 
     def _experts(self, round_: int, layer: int | None, count: int) -> dict[int, np.ndarray]:
         """By expert, which rows of the layer run through it in the golden."""
@@ -129,16 +132,21 @@ class RowFacts:
 
 
 BY_ROW = (
-    *("prompt", "round", "position", "index", "count", "prompts"),
-    *("committed", "cached", "accepted", "layer", "token"),
+    *("prompt", "round", "position", "index", "count", "prompts", "committed", "cached", "accepted", "accepts"),
+    *("left", "layer", "token", "due", "largest"),
 )
 """The facts that are arrays of rows."""
 
 
 def joined(parts: Sequence[Facts]) -> Facts:
-    """The facts of several stages' rows, one behind the other; experts, of which each layer has its own, of one."""
-    rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in BY_ROW}
-    return replace(parts[0], **rows, experts=parts[0].experts if len(parts) == 1 else {})
+    """The facts of several stages' rows, one behind the other; an expert is the one of this number in any layer."""
+    rows: dict[str, Any] = {name: np.concatenate([part.known(name) for part in parts]) for name in BY_ROW}
+    nobody = [np.zeros(len(part.prompt), bool) for part in parts]
+    experts = {
+        expert: np.concatenate([part.experts.get(expert, none) for part, none in zip(parts, nobody, strict=True)])
+        for expert in sorted({expert for part in parts for expert in part.experts})
+    }
+    return replace(parts[0], **rows, experts=experts)
 
 
 def chosen_rows(facts: RowFacts, where: Predicate, without: Tensors, with_: Tensors) -> Tensors:
