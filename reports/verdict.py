@@ -66,6 +66,8 @@ def _print_first(out: Console, report: Report) -> None:
         _tell(out, "where", f"{report.first.row}{worst}")
         if stage is not None and (bad := _bad(stage)):
             _tell(out, "since", bad)
+        if report.first_layers:
+            _tell(out, "layers", report.first_layers)
         if report.holds:
             _tell(out, "holds", report.holds)
         _tell(out, "whose", _whose(report, stage))

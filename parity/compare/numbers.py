@@ -180,8 +180,8 @@ def bound_verdict(value: float, bound: Bound) -> str:
 
 
 CLEARLY = 0.5
-"""A row within its bound is clean, as far as a condition is looked for, where it is within half of it: what hardly moves
-a row is not told from noise."""
+"""A row within its bound is clean, as far as a condition is looked for, where it is within half of it: what hardly
+moves a row is not told from noise."""
 
 
 def failing_place(errors: RowErrors, row: Row) -> dict[str, Any]:

@@ -199,8 +199,8 @@ def _periods(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
 
 
 def _tiles(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    """Behind the last whole tile of a prompt."""
-    for period in (period for period in PERIODS if 1 < period < facts.prompts.max(initial=0)):
+    """Behind the last whole tile of a prompt; of tiles that end alike the largest."""
+    for period in (period for period in reversed(PERIODS) if period < facts.prompts.max(initial=0)):
         yield Predicate(
             f"behind the prompt's last whole tile of {period}", partial(_from, place=partial(_tile, period))
         )

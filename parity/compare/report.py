@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from parity.compare.siblings import layers_in_common
 from parity.compare.structure import Finding
 from parity.layers import OUTSIDE
 
@@ -260,6 +261,16 @@ class Report:
     def first_stage(self) -> StageResult | None:
         """The result at the first divergent place; None where a finding is there."""
         return next((stage for stage in self.stages if stage.first == self.first), None) if self.first else None
+
+    @property
+    def first_layers(self) -> str:
+        """In which layers the first divergent stage fails; '' where errors travel from layer to layer."""
+        stage = self.first_stage
+        if stage is None or self.mode != "local":
+            return ""
+        family = [one for one in self.stages if one.family == stage.family and one.verdict in (PASS, WARN, FAIL)]
+        judged = {one.layer: one.verdict for one in family if one.layer is not None}
+        return layers_in_common([layer for layer, verdict in judged.items() if verdict == FAIL], [*judged])
 
     @property
     def in_doubt(self) -> str:

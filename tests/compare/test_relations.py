@@ -22,8 +22,9 @@ def facts(side: str = "target", rounds: int = 6, rows: int = 5) -> Facts:
     labels = []
     for prompt, length in enumerate(PROMPTS):
         labels += [(prompt, 0, at, at, length, length, -1) for at in range(length)]
+        known = 2 if side == "drafter" else -1
         for round_ in range(1, rounds + 1):
-            labels += [(prompt, round_, length + 3 * round_ + at, at, rows, length, 2) for at in range(rows)]
+            labels += [(prompt, round_, length + 3 * round_ + at, at, rows, length, known) for at in range(rows)]
     prompt, round_, position, index, count, prompts, committed = np.array(labels).T
     experts = {2: position % 7 == 3, 5: position % 3 == 1}
     return Facts(prompt, round_, position, index, count, prompts, committed, side, experts, CONFIG)
@@ -32,6 +33,15 @@ def facts(side: str = "target", rounds: int = 6, rows: int = 5) -> Facts:
 SEEN = facts()
 DRAFTER = facts("drafter")
 TOKENS = replace(SEEN, token=np.random.default_rng(0).choice([3, 40, 700, 1263, 1264, 1265], len(SEEN.position)))
+
+_DRAWN = np.random.default_rng(1)
+DUE = replace(
+    SEEN,
+    due=_DRAWN.integers(0, 1000, len(SEEN.position)),
+    largest=_DRAWN.exponential(20, len(SEEN.position)),
+    left=_DRAWN.integers(1, 12, len(SEEN.position)),
+)
+"""Facts that nothing else tells."""
 
 
 @pytest.mark.parametrize(
@@ -61,6 +71,24 @@ TOKENS = replace(SEEN, token=np.random.default_rng(0).choice([3, 40, 700, 1263, 
         (TOKENS.token <= 40, "token ids up to 40", TOKENS),
         (TOKENS.token == 1265, "token 1265 only", TOKENS),
         ((TOKENS.token >= 1264) & (TOKENS.round == 0), "token ids from 1264 on, in prefill rows", TOKENS),
+        (
+            SEEN.experts[5] & (SEEN.position >= 64),
+            "from 64 = original_max_position_embeddings on, of these expert 5's rows",
+            SEEN,
+        ),
+        ((SEEN.round > 0) & (SEEN.index == 3), "row 3 of every later pass", SEEN),
+        ((SEEN.round > 0) & (SEEN.index >= 2), "rows of later passes from row 2 on", SEEN),
+        ((SEEN.index == SEEN.count - 1) & (SEEN.round > 0), "the last row of every later pass", SEEN),
+        (SEEN.position % 16 < 4, "the first 4 positions of each 16", SEEN),
+        (
+            (SEEN.position >= SEEN.prompts // 32 * 32) & (SEEN.round == 0),
+            "behind the prompt's last whole tile of 32, in prefill rows",
+            SEEN,
+        ),
+        ((TOKENS.token >= 700) & (TOKENS.token < 1265), "token ids 700 to 1264", TOKENS),
+        (DUE.due >= 500, "ids from 501 on are due", DUE),
+        (DUE.largest >= 60, "rows with an element of 66.9 or more", DUE),
+        (DUE.left <= 2, "rounds with 2 tokens left or fewer", DUE),
         ((DRAFTER.index >= 2) & (DRAFTER.round > 0), "masked rows only", DRAFTER),
         ((DRAFTER.index == 1) & (DRAFTER.round > 0), "the NTP row only", DRAFTER),
     ],
@@ -81,6 +109,29 @@ def test_a_condition_of_which_some_rows_are_off_by_less_than_noise_is_told_with_
         bad = inside & some
         told = relation(bad, np.ones_like(bad), TOKENS)
         assert told == f"{says}: {bad.sum()} of {inside.sum()} rows, and no other"
+
+
+def test_what_nothing_tells_apart_is_told_beside_it():
+    """Where one round alone follows one that accepted nothing, either may be the condition."""
+    one = replace(SEEN, accepted=np.where(SEEN.round == 3, 0, np.where(SEEN.round > 1, 2, -1)))
+    bad = one.round == 3
+    told = relation(bad, np.ones_like(bad), one)
+    assert told == "rounds behind one that accepted nothing (the same rows: round 3 only)"
+
+
+def test_a_condition_that_few_rows_meet_is_no_more_than_fitting():
+    bad = (SEEN.index == SEEN.count - 1) & (SEEN.round == 0)
+    told = relation(bad, np.ones_like(bad), SEEN)
+    assert told.startswith(
+        f"too few rows (2 bad of {len(bad)}) to tell a condition: the last row of every pass, in prefill"
+    )
+
+
+def test_two_conditions_are_told_only_where_the_second_is_worth_its_words():
+    """One clean row of fifty is more likely within noise than a condition of its own."""
+    bad = (SEEN.round > 0) & (np.arange(len(SEEN.round)) != len(SEEN.round) - 3)
+    count = int(bad.sum())
+    assert relation(bad, np.ones_like(bad), SEEN) == f"verify rows only: {count} of {count + 1} rows, and no other"
 
 
 def test_rows_at_random_have_nothing_in_common():
