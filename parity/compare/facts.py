@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from parity.compare.entered import entered_tokens
-from parity.compare.rows import Clock, StageRows, stage_rows
+from parity.compare.routed import Routed, routed
+from parity.compare.rows import Clock, StageRows
 from parity.errors import UsageError
 from parity.files import config_of
 from parity.golden.views import DumpView
@@ -41,6 +42,7 @@ class Facts:
         left: tokens of the budget that are left where the row's round begins.
         due: of a choice, the golden's id; -1 in other stages.
         largest: the largest magnitude in the golden's row, float64; -1 of ids.
+        best, least_share: of rows behind a router the expert of the largest score and the smallest routing weight.
     """
 
     prompt: np.ndarray
@@ -61,6 +63,8 @@ class Facts:
     left: np.ndarray | None = None
     due: np.ndarray | None = None
     largest: np.ndarray | None = None
+    best: np.ndarray | None = None
+    least_share: np.ndarray | None = None
 
     def known(self, name: str) -> np.ndarray:
         """One of the facts [R] by name, -1 where it is not known. Beside the attributes these are, in passes behind the
@@ -83,7 +87,11 @@ class Facts:
     def of(cls, golden: DumpView, rows: StageRows) -> Facts:
         """Of these rows over a golden; a checkpoint that is not here any more has no lengths."""
         lengths = _lengths(golden, rows.named.stage.side)
-        return replace(cls.of_places(golden, rows), experts=_routed(golden, rows), lengths=lengths)
+        return cls.of_places(golden, rows).behind(routed(golden, rows), lengths)
+
+    def behind(self, router: Routed, lengths: Mapping[str, int]) -> Facts:
+        """These, of rows behind a router, with the lengths of a config."""
+        return replace(self, experts=router.experts, best=router.best, least_share=router.least, lengths=lengths)
 
     @classmethod
     def of_places(cls, golden: DumpView, rows: StageRows) -> Facts:
@@ -149,18 +157,6 @@ def _committed(golden: DumpView, rows: StageRows) -> np.ndarray:
         for prompt, round_ in zip(rows.prompt.tolist(), rows.round.tolist(), strict=True)
     ]
     return np.array(due)
-
-
-def _routed(golden: DumpView, rows: StageRows) -> dict[int, np.ndarray]:
-    if rows.named.stage.part not in ("ffn_out", "out") or rows.named.stage.side != "target":
-        return {}
-    name = f"target.layers.{rows.named.layer}.experts"
-    if name not in golden.manifest.stages:
-        return {}
-    chosen = stage_rows(golden, golden, golden.declared[name], device="float32", mode="chained")
-    if chosen is None or not np.array_equal(chosen.position, rows.position) or chosen.golden.ndim != 2:
-        return {}
-    return {int(expert): (chosen.golden == expert).any(axis=1) for expert in np.unique(chosen.golden)}
 
 
 def _lengths(golden: DumpView, side: str) -> dict[str, int]:

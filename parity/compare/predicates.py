@@ -163,6 +163,13 @@ def _before(facts: Facts, place: Callable[[Facts], np.ndarray | int]) -> np.ndar
 def _experts(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     for expert in facts.experts:
         yield Predicate(f"expert {expert}'s rows", partial(_of_expert, expert=expert))
+    yield Predicate("rows whose best expert has the highest number", partial(_best, name="highest"))
+    yield Predicate("rows whose best expert has the lowest number", partial(_best, name="lowest"))
+
+
+def _best(facts: Facts, name: str) -> np.ndarray:
+    best = facts.known("best")
+    return np.asarray((best >= 0) & (best == facts.known(name)))
 
 
 def _of_expert(facts: Facts, expert: int) -> np.ndarray:
@@ -221,8 +228,8 @@ def _quantities(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
 FAMILIES: tuple[tuple[str, PredicateFamily], ...] = (
     ("pass", passes),
     ("layer", layers),
-    ("row", _ends),
     ("row", _drafted),
+    ("row", _ends),
     ("position", _thresholds),
     ("expert", _experts),
     ("round", _rounds),

@@ -106,8 +106,16 @@ QUANTITIES = (
     Quantity("count", least="passes of {0} rows or more", most="passes of {0} rows or fewer", of="row"),
     Quantity("left", "rounds with {0} tokens left", most="rounds with {0} tokens left or fewer"),
     Quantity("due", "id {0} is due", "ids from {0} on are due", "ids up to {0} are due", "ids {0} to {1} are due"),
+    Quantity("best", "rows whose best expert is {0}", of="expert"),
     Quantity("highest", least="rows with an expert from {0} on", of="expert"),
     Quantity("lowest", most="rows with an expert up to {0}", of="expert"),
+    Quantity(
+        "least_share",
+        "",
+        "rows of routing weights of {0} or more",
+        "rows with a routing weight up to {0}",
+        number=_short,
+    ),
     Quantity(
         "largest", least="rows with an element of {0} or more", most="rows without an element above {0}", number=_short
     ),

@@ -26,11 +26,15 @@ FEW_ROWS = "too few rows"
 """How a relation begins that tells none."""
 
 BITS = 10.0
-"""A condition among n tried is believed where chance picks such rows less than once in 2^10 n times; two together where
-both are worth that."""
+"""A condition among n tried is believed where chance picks such rows less than once in 2^10 n times."""
 
-MANY = 0.5
-"""The share of a condition's rows that are bad where it is told all the same: some are off by less than noise."""
+FURTHER = 5.0
+"""A second condition beside the first, among n tried, where chance picks such rows of the first's less than once in
+2^5 n times: which rows are bad is mostly said by then."""
+
+MANY, MOST = 0.5, 0.8
+"""The share of a condition's rows that are bad where it is told all the same: some are off by less than noise. The
+second is for two together, none of which is a pass or a layer: among so many some share that much by chance."""
 
 ALIKE = 2.0
 """Conditions of the same rows are told beside each other where one is chosen among up to 2^2 times as many."""
@@ -157,8 +161,9 @@ class Covering:
         """The one, or the two, that say most about which rows are bad, of those in which most rows are."""
         found = []
         for candidates in (self._alone, self._together):
-            _, within, price = candidates
-            gain = np.where(self.bad > MANY * (self.bad + within), self._surprise[within] - price, -np.inf)
+            which, within, price = candidates
+            share = np.where(self._plain[which].any(axis=1) | (which.shape[1] == 1), MANY, MOST)
+            gain = np.where(self.bad > share * (self.bad + within), self._surprise[within] - price, -np.inf)
             if gain.size and gain.max() > -np.inf:
                 found.append(self._found(candidates, int(gain.argmax())))
         return max(found, key=lambda each: each.excess, default=None)
@@ -180,6 +185,11 @@ class Covering:
         return np.array([kind[0][0] for kind in self.kinds])
 
     @cached_property
+    def _plain(self) -> np.ndarray:
+        """Which are passes or layers: bool [n]."""
+        return np.array([bool(kind[0][1].behind) for kind in self.kinds])
+
+    @cached_property
     def _alone(self) -> Candidates:
         return np.arange(len(self.kinds))[:, None], self.clean.sum(axis=1), self._price
 
@@ -191,7 +201,8 @@ class Covering:
             part = self.clean[:, begin : begin + AT_ONCE].astype(np.float32)
             within += (part @ part.T).astype(np.int64)
         one, two = np.triu_indices(count, 1)
-        return np.stack([one, two], axis=1), within[one, two], self._price[one] + self._price[two]
+        price = self._price[one] + self._price[two] - (BITS - FURTHER)
+        return np.stack([one, two], axis=1), within[one, two], price
 
 
 def _predicates(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from parity.compare.facts import Facts
 from parity.compare.predicates import Predicate
+from parity.compare.routed import Routed
 from parity.compare.rows import Clock, StageRows
 from parity.diagnose.hypothesis import CheckableHypothesis, FitRange, NotComparable
 from parity.golden.views import DumpView
@@ -114,26 +115,22 @@ class RowFacts:
             facts,
             layer=place + (-1 if named.layer is None else named.layer),
             index=facts.position - facts.cached if named.stage.cache else facts.index,
-            experts=self._experts(round_, named.layer, count),
-        )
+        ).behind(self._routed(round_, named.layer, count), {})
 
     def _held(self, round_: int, stage: str, count: int) -> np.ndarray:
         """What the golden holds of the tensor; rows without numbers where it has others."""
         held = self.golden.contents("float32", 0, round_, stage) if stage in self.golden.manifest.stages else None
         return np.zeros((count, 0), np.float32) if held is None or len(held) != count else held
 
-    def _experts(self, round_: int, layer: int | None, count: int) -> dict[int, np.ndarray]:
-        """By expert, which rows of the layer run through it in the golden."""
-        stage = f"target.layers.{layer}.experts"
-        chosen = self.golden.contents("float32", 0, round_, stage) if stage in self.golden.manifest.stages else None
-        if chosen is None or len(chosen) != count:
-            return {}
-        return {int(expert): (chosen == expert).any(axis=1) for expert in np.unique(chosen)}
+    def _routed(self, round_: int, layer: int | None, count: int) -> Routed:
+        """What the golden says of the router before these rows of a layer."""
+        held = (self._held(round_, f"target.layers.{layer}.{part}", count) for part in ("experts", "router_logits"))
+        return Routed.of(*(rows if rows.size else None for rows in held))
 
 
 BY_ROW = (
     *("prompt", "round", "position", "index", "count", "prompts", "committed", "cached", "accepted", "accepts"),
-    *("left", "layer", "token", "due", "largest"),
+    *("left", "layer", "token", "due", "largest", "best", "least_share"),
 )
 """The facts that are arrays of rows."""
 
