@@ -29,8 +29,8 @@ BITS = 10.0
 """A condition among n tried is believed where chance picks such rows less than once in 2^10 n times."""
 
 FURTHER = 5.0
-"""A second condition beside the first, among n tried, where chance picks such rows of the first's less than once in
-2^5 n times: which rows are bad is mostly said by then."""
+"""A second condition beside the first, among n tried, where the two leave no clean row and chance picks such rows of
+the first's less than once in 2^5 n times: which rows are bad is mostly said by then."""
 
 MANY, MOST = 0.5, 0.8
 """The share of a condition's rows that are bad where it is told all the same: some are off by less than noise. The
@@ -58,15 +58,12 @@ def relation(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
     if count == all_ >= FEWEST:
         return "every row"
     covering = Covering.of(bad, judged, facts)
-    exact, best = covering.exact(), covering.best()
-    if exact is None and best is not None and not best.within:
-        exact = best
-    if exact is not None and exact.excess >= 0:
-        return exact.says
-    if exact is not None and len(exact.parts) == 1:
-        return _too_few(count, all_, exact)
-    found = _edge(bad, judged, facts) or (best.says if best is not None and best.excess >= 0 else "")
-    return found or (_too_few(count, all_, exact) if exact is not None and exact.excess >= -BITS else "")
+    best = covering.best()
+    if best is not None and best.excess >= 0 and not best.within:
+        return best.says
+    mostly = _edge(bad, judged, facts) or (best.says if best is not None and best.excess >= 0 else "")
+    fitting = (found for found in covering.exact() if found.excess >= -BITS or len(found.parts) == 1)
+    return mostly or next((_too_few(count, all_, found) for found in fitting), "")
 
 
 def _too_few(count: int, all_: int, found: Found) -> str:
@@ -76,9 +73,9 @@ def _too_few(count: int, all_: int, found: Found) -> str:
 
 
 def separating(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> Iterator[tuple[Predicate, bool]]:
-    """The conditions that hold for exactly the bad ones of the rows judged, the simplest first, one before two, each
-    with whether chance would hardly pick such rows."""
-    for found in Covering.of(bad, judged, facts).all_exact():
+    """The conditions that hold for exactly the bad ones of the rows judged, the simplest first, each with whether
+    chance would hardly pick such rows."""
+    for found in Covering.of(bad, judged, facts).exact():
         yield from ((predicate, found.excess >= 0) for _, predicate in found.wordings)
 
 
@@ -145,17 +142,16 @@ class Covering:
         shape = len(rows), int(clean.sum())
         return cls(cheapest, np.array([*rows.values()], bool).reshape(shape), int(wrong.sum()))
 
-    def exact(self) -> Found | None:
-        """The one condition that no clean row meets."""
-        return next((found for found in self.all_exact() if len(found.parts) == 1), None)
-
-    def all_exact(self) -> Iterator[Found]:
-        """What no clean row meets, one condition before two, the cheapest first."""
-        for candidates in (self._alone, self._together):
-            _, within, price = candidates
-            fitting = np.flatnonzero(within == 0)
-            for each in fitting[np.argsort(price[fitting], kind="stable")].tolist():
-                yield self._found(candidates, each)
+    def exact(self) -> Iterator[Found]:
+        """What no clean row meets, the cheapest first."""
+        fitting = [
+            (float(price), candidates, each)
+            for candidates in (self._alone, self._together)
+            for each, (within, price) in enumerate(zip(*candidates[1:], strict=True))
+            if not within
+        ]
+        for _, candidates, each in sorted(fitting, key=lambda found: found[0]):
+            yield self._found(candidates, each)
 
     def best(self) -> Found | None:
         """The one, or the two, that say most about which rows are bad, of those in which most rows are."""
@@ -201,8 +197,9 @@ class Covering:
             part = self.clean[:, begin : begin + AT_ONCE].astype(np.float32)
             within += (part @ part.T).astype(np.int64)
         one, two = np.triu_indices(count, 1)
-        price = self._price[one] + self._price[two] - (BITS - FURTHER)
-        return np.stack([one, two], axis=1), within[one, two], price
+        met = within[one, two]
+        price = self._price[one] + self._price[two] - np.where(met == 0, BITS - FURTHER, 0)
+        return np.stack([one, two], axis=1), met, price
 
 
 def _predicates(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
