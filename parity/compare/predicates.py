@@ -208,13 +208,12 @@ def _periods(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
 def _tiles(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """Behind the last whole tile of a prompt; of tiles that end alike the largest."""
     for period in (period for period in reversed(PERIODS) if period < facts.prompts.max(initial=0)):
-        yield Predicate(
-            f"behind the prompt's last whole tile of {period}", partial(_from, place=partial(_tile, period))
-        )
+        yield Predicate(f"behind the prompt's last whole tile of {period}", partial(_behind_tile, period=period))
 
 
-def _tile(period: int, facts: Facts) -> np.ndarray:
-    return np.asarray(facts.prompts // period * period)
+def _behind_tile(facts: Facts, period: int) -> np.ndarray:
+    start = facts.prompts // period * period
+    return np.asarray((start > 0) & (facts.position >= start))
 
 
 def _quantities(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
