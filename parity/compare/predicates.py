@@ -139,6 +139,12 @@ def _thresholds(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
         yield Predicate(f"before {where}", partial(_before, place=place))
 
 
+def _powers(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """From a power of two on: where tiles, tables and pages end."""
+    for power in (power for power in PERIODS if power <= facts.position.max(initial=0)):
+        yield Predicate(f"from position {power} on", _within("position", power, None))
+
+
 def named_places(facts: Facts) -> Iterator[tuple[str, int, int | None]]:
     """Places in the sequence with a name: the prompt's end (None), and the lengths of the config, one off included."""
     named: list[tuple[str, int | None]] = [("the prompt's end", None), *facts.lengths.items()]
@@ -230,6 +236,7 @@ FAMILIES: tuple[tuple[str, PredicateFamily], ...] = (
     ("row", _drafted),
     ("row", _ends),
     ("position", _thresholds),
+    ("position", _powers),
     ("expert", _experts),
     ("round", _rounds),
     ("position", _periods),
