@@ -10,6 +10,7 @@ import numpy as np
 from parity.compare import statistics
 from parity.compare.evidence import Lack, lack
 from parity.compare.places import first_of, labels, where
+from parity.compare.relations import CLEARLY
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, StageResult, join
 from parity.compare.rows import HALF_ULP, NOISY, StageRows, pooled_ratio, quantile, row_floors
 from parity.compare.statistics import beyond, fit
@@ -177,11 +178,6 @@ def _missed(rows: StageRows, topk: dict[int, float]) -> dict[str, float]:
 def bound_verdict(value: float, bound: Bound) -> str:
     """Pass, warn or fail; NaN fails."""
     return PASS if value <= bound.ok else WARN if value <= bound.warn else FAIL
-
-
-CLEARLY = 0.5
-"""A row within its bound is clean, as far as a condition is looked for, where it is within half of it: what hardly
-moves a row is not told from noise."""
 
 
 def failing_place(errors: RowErrors, row: Row) -> dict[str, Any]:

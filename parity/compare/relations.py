@@ -25,6 +25,10 @@ FEWEST = 3
 FEW_ROWS = "too few rows"
 """How a relation begins that tells none."""
 
+CLEARLY = 0.5
+"""A row within its bound is clean, as far as a condition is looked for, where it is within half of it: what hardly
+moves a row is not told from noise."""
+
 BITS = 10.0
 """A condition among n tried is believed where chance picks such rows less than once in 2^10 n times."""
 

@@ -110,10 +110,10 @@ def relative_errors(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.norm(other - golden, axis=1) / np.where(size > 0, size, 1.0))
 
 
-def wrong_rows(error: np.ndarray, noise: np.ndarray, precision: str) -> np.ndarray:
-    """Which rows [R] are beyond their noise, or beyond float32's rounding: bool [R]; both relative."""
+def wrong_rows(error: np.ndarray, noise: np.ndarray, precision: str, share: float = 1.0) -> np.ndarray:
+    """Which rows [R] are beyond their noise, or float32's rounding, or a share of that: bool [R]; errors relative."""
     floors = row_floors(noise, np.zeros(len(noise), bool))
-    return np.asarray(error > (FLOAT32 if precision == "float32" else RED * floors))
+    return np.asarray(error > share * (FLOAT32 if precision == "float32" else RED * floors))
 
 
 def _labels(rows: StageRows, number: int, parts: int) -> np.ndarray:

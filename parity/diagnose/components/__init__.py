@@ -66,7 +66,8 @@ def components(
         if faint or wrong is None:
             return faint
     bad = np.isin(np.arange(len(rows.golden)), wrong.numbers)
-    where = "" if (~bad).sum() < FEW else relation(bad, np.ones(len(bad), bool), Facts.of(golden, rows))
+    judged = ~WrongRows.unclear(rows, run.manifest.case.precision) | bad
+    where = "" if (judged & ~bad).sum() < FEW else relation(bad, judged, Facts.of(golden, rows))
     held = held_instead(golden, run, named)
     if held and held.by_all:
         return (Component(held.says, 1.0, None, where),)

@@ -9,6 +9,7 @@ from math import inf, prod, sqrt
 
 import numpy as np
 
+from parity.compare.relations import CLEARLY
 from parity.compare.rows import HALF_ULP, StageRows
 from parity.compare.units import FLOAT32, RED, relative_errors, wrong_rows
 
@@ -119,6 +120,15 @@ class WrongRows:
         columns = np.ones(golden.shape[1], bool)
         numbers = np.flatnonzero(bad)
         return cls(some, golden, device, noise, rows.golden.shape[1:], columns, numbers, precision).in_words()
+
+    @classmethod
+    def unclear(cls, rows: StageRows, precision: str) -> np.ndarray:
+        """Rows of a stage that are neither wrong nor clearly right: bool [R]."""
+        if rows.floor is None:
+            return np.zeros(len(rows.golden), bool)
+        error, floors = (relative_errors(rows.golden, side) for side in (rows.device, rows.floor))
+        near, bad = (wrong_rows(error, floors, precision, share) for share in (CLEARLY, 1.0))
+        return np.asarray(near & ~bad)
 
     def in_words(self) -> WrongRows:
         """The same in the columns that are wrong, where words have them."""
