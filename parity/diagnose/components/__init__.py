@@ -25,7 +25,7 @@ from parity.diagnose.components.other_stages import in_other_stages
 from parity.diagnose.components.products import StageProduct, in_faint_changes, in_faint_parts, in_products, led_back
 from parity.diagnose.components.rotations import in_rotations
 from parity.diagnose.components.whole_numbers import in_whole_numbers
-from parity.diagnose.components.wrong import Component, WrongRows, best_of, preferred
+from parity.diagnose.components.wrong import DEAR, Component, WrongRows, best_of, preferred
 from parity.golden.views import DumpView, TrustedGolden
 
 __all__ = ["Component", "StageProduct", "components"]
@@ -36,6 +36,9 @@ FEW = 3
 NEAR, CLOSE, SIMPLE = 0.95, 5.0, 16
 """A reading that explains so much and leaves no more than this multiple of the noise is said, with what it leaves: a
 device may do the same wrong thing otherwise at an edge. A reading of more numbers of its own may be near anything."""
+
+SURE = (True, 1 - 3 * DEAR)
+"""What leaves nothing and is preferred so much: a further reading could gain no more than three numbers are worth."""
 
 
 def components(
@@ -77,6 +80,8 @@ def components(
             for one in readings:
                 found += [replace(one, where=where)] if one is not None and _is_near(one) else []
                 check()
+                if found and preferred(found[-1]) > SURE:
+                    break
             if any(one.whole for one in found):
                 break
     return tuple(sorted(found, key=preferred, reverse=True)[:1])

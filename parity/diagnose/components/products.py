@@ -81,7 +81,7 @@ class StageProduct(Protocol):
 
 
 def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component | None]:
-    """Every reading, the one with the fewest numbers of its own first."""
+    """Every reading, what takes least time first."""
     x, parts = product.x[wrong.numbers], product.parts
     if product.weight is None:
         yield best_of(
@@ -94,17 +94,17 @@ def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component |
     held = [(name, x[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]
     yield best_of(_scaled(wrong, name, part) for name, part in held)
     yield left_out(wrong, x, weight, parts or [("", 0, x.shape[1])])
-    yield best_of(
-        _entered_otherwise(wrong, says, other[wrong.numbers] - x, weight, parts) for says, other in product.others()
-    )
+    yield contraction(wrong, x, weight, parts)
+    yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
+    yield best_of(block_scales(wrong, x, weight, parts))
     yield best_of(in_roundings(wrong, x, weight, parts))
+    yield from in_weights(wrong, x, product.weight.astype(np.float64), parts, product.beside())
     if product.keys is not None:
         width = product.weight.shape[1] - sum(last - first == 1 for _, first, last in parts)
         yield in_keys(wrong, weight[:, :width], product.keys(wrong.numbers.tolist()))
-    yield from in_weights(wrong, x, product.weight.astype(np.float64), parts, product.beside())
-    yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
-    yield contraction(wrong, x, weight, parts)
-    yield best_of(block_scales(wrong, x, weight, parts))
+    yield best_of(
+        _entered_otherwise(wrong, says, other[wrong.numbers] - x, weight, parts) for says, other in product.others()
+    )
     yield any_weight(wrong, x)
     yield best_of(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
     yield entered(wrong, weight, parts)
