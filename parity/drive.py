@@ -27,7 +27,7 @@ from parity.guard import as_parity_error
 from parity.layers import Layers, run_layers, within
 from parity.looping import drive_loop, generate_loop
 from parity.progress import Progress, quiet
-from parity.seam import Description, Device, Layered, Looping, Tap, VaryingK
+from parity.seam import UNWATCHED, Description, Device, Layered, Looping, Tap, VaryingK
 from parity.shown import View, with_returned
 from parity.sketch import Sketched
 from parity.stages import (
@@ -351,21 +351,8 @@ def generate(device: Device, ids: Sequence[int], budget: int, drafts: Drafts | N
     return perform(device, free_rounds(device, ids, budget, drafts))
 
 
-class _Untapped:
-    """Sees every stage, from every rank, and lets it pass; `passes` says so to a device in another process."""
-
-    passes = True
-
-    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
-        return value
-
-    def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
-        """Ranks that differ continue so, as they would with nobody watching."""
-        return shards
-
-
-untapped = _Untapped()
-"""The tap of a free run."""
+untapped = UNWATCHED
+"""The tap of a free run. It says that nobody looks, so that what is judged is what a user is served."""
 
 
 def truth_of(golden: DumpView, prompt: int) -> Callable[[int, str], np.ndarray | None]:
