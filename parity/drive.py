@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from operator import index
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -25,7 +24,7 @@ from parity.golden.views import DumpView
 from parity.grid import Grid, grids
 from parity.guard import as_parity_error
 from parity.layers import Layers, run_layers, within
-from parity.looping import drive_loop, generate_loop
+from parity.looping import drive_loop, generate_loop, token_ids
 from parity.progress import Progress, quiet
 from parity.seam import UNWATCHED, Description, Device, Layered, Looping, Tap, VaryingK
 from parity.shown import View, with_returned
@@ -306,7 +305,7 @@ def free_rounds(device: Device, ids: Sequence[int], budget: int, drafts: Drafts 
     if isinstance(device, Looping):
         return generate_loop(device, ids, budget, untapped)
     says = device.describe()
-    emitted = [index((yield VerbCall("prefill", (ids, budget), untapped)))]
+    emitted = token_ids([(yield VerbCall("prefill", (ids, budget), untapped))])
     lengths: list[int] = []
     accepted: list[int] = []
     while emitted[-1] not in says.eos and len(emitted) < budget:
@@ -314,7 +313,7 @@ def free_rounds(device: Device, ids: Sequence[int], budget: int, drafts: Drafts 
         own = yield _draft(untapped, asked)
         _refuse_other_k(says, len(ids) + budget, len(own), asked)
         tokens = yield VerbCall("verify", (own,), untapped)
-        fresh = [index(token) for token in (yield VerbCall("commit", (own, tokens), untapped))]
+        fresh = token_ids((yield VerbCall("commit", (own, tokens), untapped)))
         if not fresh:
             raise UsageError(f"device {says.name} emitted nothing in round {len(lengths) + 1}")
         matching = np.cumprod([a == b for a, b in zip(fresh, own, strict=False)])
