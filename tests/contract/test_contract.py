@@ -211,6 +211,14 @@ def test_a_device_that_drafts_as_many_as_ever_is_named_by_its_line(monkeypatch):
     assert parity.check_device("numpy", k=3).broken[:1] == ("draft: k",)
 
 
+def test_another_byte_order_is_another_dtype(port, monkeypatch):
+    _, change = tapped("commit", at("accept.length", lambda tap, stage, value: tap(stage, value.astype(">i8"))))
+    original = port.Device.commit
+    monkeypatch.setattr(port.Device, "commit", lambda self, *arguments: change(self, original, *arguments))
+    checked = parity.check_device("new_port:load", k=2)
+    assert checked.broken == ("tap: dtype",) and "int64 in another byte order" in str(checked.lines)
+
+
 @pytest.mark.parametrize("line", BROKEN)
 def test_a_broken_device_is_named_by_its_line(line, port, monkeypatch):
     verb, change = BROKEN[line]
