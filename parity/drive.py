@@ -381,6 +381,12 @@ def _same_shapes(golden: DumpView, says: Description, loop: bool) -> None:
     ):
         if device != reference:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")
+    read = model.target.constants.get("eos_token_id", ())
+    if missing := sorted({*(read if isinstance(read, tuple) else (read,))} - {*says.eos}):
+        raise UsageError(
+            f"device {says.name} ends no generation at {', '.join(map(str, missing))} (`Description.eos`), the golden "
+            f"{golden.folder} does"
+        )
     if case.schedule and (loop or not says.varies_k):
         said = ", ".join(map(str, case.schedule))
         raise UsageError(

@@ -49,3 +49,13 @@ def test_a_defect_where_nobody_watches_fails_the_free_run(precision, shallow_gol
     run = Dump(run_device(RunRequest(apart, shallow_golden, "chained", (), tmp_path / "run", free=True)))
     report = compare_dumps(shallow_golden, run)
     assert report.verdict == "fail" and report.findings[0].kind == "generation", report.findings
+
+
+def test_a_device_that_lacks_an_end_token_is_refused_whatever_the_prompts_end_by(shallow_golden, tmp_path):
+    """Where no text ends by one it passed, and another prompt would not have ended."""
+    model = shallow_golden.manifest.model
+    endless = device.load(model.target.path, model.drafter.path, 4, "float32")
+    says = endless.describe()
+    endless.describe = lambda: replace(says, eos=says.eos[:1])
+    with pytest.raises(UsageError, match=f"ends no generation at {says.eos[1]} .`Description.eos`., the golden"):
+        run_device(RunRequest(endless, shallow_golden, "chained", (), tmp_path / "run"))
