@@ -25,15 +25,14 @@ class Recorder:
     """Hands stages to one tap and takes back what the pass continues with.
 
     Args:
-        tap: parity's tap; None, or one that says so of itself (`parity.seam.UNWATCHED`), where nobody watches.
+        tap: parity's tap, which may say that nobody watches (`parity.seam.UNWATCHED`); None where there is none.
         engine: the module that made the arrays.
     """
 
     def __init__(self, tap: Tap | None, engine: AnyEngine) -> None:
-        self._tap, self._engine = None if getattr(tap, "unwatched", False) else tap, engine
+        self._unwatched: bool = getattr(tap, "unwatched", False)
+        self._tap, self._engine = None if self._unwatched else tap, engine
         self._sharding: Sharding | None = getattr(engine, "sharding", None)
-        # A tap that looks at nothing: only where ranks choose differently it has a say, and continues.
-        self._passes: bool = getattr(tap, "passes", False)
         self._passed: dict[str, list[np.ndarray]] = {}
 
     def part(self, first: int, count: int, total: int) -> Recorder:
@@ -44,7 +43,7 @@ class Recorder:
 
     def bind(self, group: str, rows: int, layer: int | None = None) -> LayerTap:
         """The tap of one layer or pass; only its first `rows` rows are logical, the rest is padding."""
-        if self._tap is None or self._passes:
+        if self._tap is None:
             return untapped
         return _Bound(self, self._tap, group, rows, layer)
 
@@ -56,13 +55,17 @@ class Recorder:
     def ids(self, group: str, part: str, value: Any, rows: int) -> np.ndarray:
         """Hand over the first `rows` of ids [1, W] that the engine chose; int64 [rows] on the host.
 
+        In service, where nobody watches, ranks that chose differently continue so; the host reads the first one's.
+
         Raises:
-            RuntimeError: the ranks chose differently, and nobody watches who could say so.
+            RuntimeError: the ranks chose differently, and there is no tap.
         """
         stage = _name(group, part)
         shards = [one[0, :rows].astype(np.int64) for one in to_hosts(self._engine, self._sharding, value)]
         if self._tap is None:
-            return shards[0] if self._sharding is None else self._sharding.merge(stage, shards)
+            if self._sharding is None or self._unwatched:
+                return shards[0]
+            return self._sharding.merge(stage, shards)
         return self._ask(self._tap, stage, shards)[0]
 
     def rows(self, group: str, part: str, layer: int, cache: Any, length: int) -> bool:
@@ -73,7 +76,7 @@ class Recorder:
         Returns:
             whether that was anything else.
         """
-        if self._tap is None or self._passes:
+        if self._tap is None:
             return False
         given = [one[0] for one in to_hosts(self._engine, self._sharding, cache[:1, :length])]
         taken = self._ask(self._tap, _name(group, part, layer), given)

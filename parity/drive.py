@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from operator import index
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -25,9 +24,9 @@ from parity.golden.views import DumpView
 from parity.grid import Grid, grids
 from parity.guard import as_parity_error
 from parity.layers import Layers, run_layers, within
-from parity.looping import drive_loop, generate_loop
+from parity.looping import drive_loop, generate_loop, token_ids
 from parity.progress import Progress, quiet
-from parity.seam import Description, Device, Layered, Looping, Tap, VaryingK
+from parity.seam import UNWATCHED, Description, Device, Layered, Looping, Tap, VaryingK
 from parity.shown import View, with_returned
 from parity.sketch import Sketched
 from parity.stages import (
@@ -306,7 +305,7 @@ def free_rounds(device: Device, ids: Sequence[int], budget: int, drafts: Drafts 
     if isinstance(device, Looping):
         return generate_loop(device, ids, budget, untapped)
     says = device.describe()
-    emitted = [index((yield VerbCall("prefill", (ids, budget), untapped)))]
+    emitted = token_ids([(yield VerbCall("prefill", (ids, budget), untapped))])
     lengths: list[int] = []
     accepted: list[int] = []
     while emitted[-1] not in says.eos and len(emitted) < budget:
@@ -314,7 +313,7 @@ def free_rounds(device: Device, ids: Sequence[int], budget: int, drafts: Drafts 
         own = yield _draft(untapped, asked)
         _refuse_other_k(says, len(ids) + budget, len(own), asked)
         tokens = yield VerbCall("verify", (own,), untapped)
-        fresh = [index(token) for token in (yield VerbCall("commit", (own, tokens), untapped))]
+        fresh = token_ids((yield VerbCall("commit", (own, tokens), untapped)))
         if not fresh:
             raise UsageError(f"device {says.name} emitted nothing in round {len(lengths) + 1}")
         matching = np.cumprod([a == b for a, b in zip(fresh, own, strict=False)])
@@ -351,21 +350,8 @@ def generate(device: Device, ids: Sequence[int], budget: int, drafts: Drafts | N
     return perform(device, free_rounds(device, ids, budget, drafts))
 
 
-class _Untapped:
-    """Sees every stage, from every rank, and lets it pass; `passes` says so to a device in another process."""
-
-    passes = True
-
-    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
-        return value
-
-    def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
-        """Ranks that differ continue so, as they would with nobody watching."""
-        return shards
-
-
-untapped = _Untapped()
-"""The tap of a free run."""
+untapped = UNWATCHED
+"""The tap of a free run. It says that nobody looks, so that what is judged is what a user is served."""
 
 
 def truth_of(golden: DumpView, prompt: int) -> Callable[[int, str], np.ndarray | None]:
@@ -395,6 +381,12 @@ def _same_shapes(golden: DumpView, says: Description, loop: bool) -> None:
     ):
         if device != reference:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")
+    read = model.target.constants.get("eos_token_id", ())
+    if missing := sorted({*(read if isinstance(read, tuple) else (read,))} - {*says.eos}):
+        raise UsageError(
+            f"device {says.name} ends no generation at {', '.join(map(str, missing))} (`Description.eos`), the golden "
+            f"{golden.folder} does"
+        )
     if case.schedule and (loop or not says.varies_k):
         said = ", ".join(map(str, case.schedule))
         raise UsageError(

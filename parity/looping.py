@@ -8,6 +8,7 @@ from typing import SupportsIndex, TypeVar
 
 import numpy as np
 
+from parity import limits
 from parity.errors import DeviceFailed, UsageError
 from parity.golden.manifest import Generation
 from parity.seam import Looping, Tap
@@ -87,7 +88,7 @@ def _speculated(
         said.extend(fresh)
         took(_integers(drafts), fresh, None if tokens is None else _integers(tokens))
 
-    emitted = _integers(device.speculate(ids, budget, tap, on_round))
+    emitted = token_ids(device.speculate(ids, budget, tap, on_round))
     if emitted != said or not said:
         raise UsageError(
             f"device {name} emitted {len(emitted)} tokens, its rounds {len(said)}, and they are not the same"
@@ -97,3 +98,17 @@ def _speculated(
 
 def _integers(values: Ids) -> list[int]:
     return [index(value) for value in values]
+
+
+def token_ids(values: Ids) -> list[int]:
+    """What a device emitted, as ids.
+
+    Raises:
+        TypeError: one is no integer.
+        ValueError: one is no id of any vocabulary.
+    """
+    ids = _integers(values)
+    for one in ids:
+        if not 0 <= one < limits.TOKEN:
+            raise ValueError(f"it emitted {one}, which is no token's id")
+    return ids

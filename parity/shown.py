@@ -232,8 +232,8 @@ class PartTap:
                 setattr(self, name, partial(self._hand, handing))
         if isinstance(tap, SketchTap):
             self.projection, self.sketch = partial(self._table, tap), tap.sketch
-        if hasattr(tap, "passes"):
-            self.passes = tap.passes
+        if hasattr(tap, "unwatched"):
+            self.unwatched = tap.unwatched
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
         """Take a stage; see `parity.seam.Tap`."""

@@ -107,9 +107,11 @@ def _refuse_timeless(both: list[tuple[BenchCell, BenchCell]]) -> None:
     """Raises:
     UsageError: tokens came out in no time, or in less.
     """
-    for cell in (cell for pair in both for cell in pair):
-        if any(turn.decoded and not turn.decode > 0 for turn in cell.turns):
-            raise UsageError(f"{cell.axes.name}: a run decoded in no time or less; nothing can be compared with it")
+    for where, cells in zip(("first", "second"), zip(*both, strict=True), strict=True):
+        for cell in cells:
+            if any(turn.decoded and not turn.decode > 0 for turn in cell.turns):
+                said = "a run decoded in no time or less; nothing can be compared with it"
+                raise UsageError(f"the {where} bench, {cell.axes.name}: {said}")
 
 
 def differences(first: BenchReport, second: BenchReport) -> Iterator[str]:

@@ -38,12 +38,13 @@ def check_device(name: str, target: Path, drafter: Path, k: int = 4, precision: 
         says = _walk(device, ledger, pair, precision, k)
     except Stopped as ended:
         says, stopped = "", str(ended)
+    unmet = "the walk ended before it" if stopped else "no stage that it is about is handed over"
     lines = []
     for line in LINES:
         if line in LOOP_ONLY and not isinstance(device, Looping):
             continue
         state = ledger.state(line)
-        why = ledger.breaches.get(line, [ledger.unmet[line]] if line in ledger.unmet and state != OK else [])
+        why = ledger.breaches.get(line, [] if state == OK else [ledger.unmet.get(line, unmet)])
         lines.append((line, state, tuple(why)))
     return Checked(name, says or name, precision, k, tuple(lines), tuple(ledger.breaches), stopped)
 
@@ -77,7 +78,7 @@ def _walk(device: Device, ledger: Ledger, pair: PairSizes, precision: str, k: in
     walk.open()
     walk.rounds()
     walk.budget()
-    for further in (walk.changing, walk.raising, lambda: probe(walk)):
+    for further in (walk.changing, walk.plain, walk.raising, lambda: probe(walk)):
         if ledger.breaches:
             raise Stopped("the lines behind are checked once these hold")
         further()

@@ -97,6 +97,11 @@ LINES = {
             "adds m to the target's and the C rows of its draft to the drafter's, and takes the others back",
         ),
         Line(
+            "verbs: plain",
+            "decode plainly where a round comes without `draft`: `verify` of no drafts, then `commit` of the id; "
+            "nobody watches, and what the drafter's cache misses by it is not asked for",
+        ),
+        Line(
             "verbs: raising",
             "a verb in which a tap raises passes that on and leaves the state it found: called again it gives the same "
             "(`transactional=False` where not)",
@@ -113,7 +118,7 @@ LINES = {
 LOOP_ONLY = ("speculate: rounds", "speculate: returned")
 VERBS_ONLY = (
     "prefill: returned", "prefill: anew", "draft: returned", "draft: k", "verify: returned", "commit: eos",
-    "commit: budget", "verbs: raising",
+    "commit: budget", "verbs: plain", "verbs: raising",
 )  # fmt: skip
 
 

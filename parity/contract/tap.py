@@ -109,8 +109,9 @@ class ContractTap:
         if not self.ledger.expect("tap: type", isinstance(value, np.ndarray), f"{stage} comes as a {kind}"):
             return False
         allowed = INTEGER if self.view.declared[stage].stage.exact else DEVICE[self.precision]
-        fits, of = value.dtype.name in allowed, " or ".join(allowed)
-        self.ledger.expect("tap: dtype", fits, f"{stage} comes as {value.dtype.name}; it should be {of}")
+        fits, of = value.dtype.name in allowed and value.dtype.isnative, " or ".join(allowed)
+        name = value.dtype.name if value.dtype.isnative else f"{value.dtype.name} in another byte order than the host's"
+        self.ledger.expect("tap: dtype", fits, f"{stage} comes as {name}; it should be {of}")
         if fits and not self.view.declared[stage].stage.exact:
             self.ledger.expect(
                 "tap: finite", bool(np.isfinite(value).all()), f"{stage} has NaN or Inf in round {self.round}"

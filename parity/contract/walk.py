@@ -10,10 +10,11 @@ import numpy as np
 
 from parity.contract.lines import Ledger
 from parity.contract.tap import ContractTap, Force, Interrupt, unforced
+from parity.decode import NO_DRAFTS
 from parity.errors import ParityError
 from parity.families import agreeing, family_of
 from parity.pair_sizes import PairSizes
-from parity.seam import Description, Device
+from parity.seam import UNWATCHED, Description, Device
 from parity.shown import View
 
 PROMPTS = ((5, 9), (7, 3), (11, 2), (4, 6))
@@ -207,6 +208,20 @@ class Walk:
             emitted = self.commit(drafts, [*drafts, self.others[-1]], tap)
             self.close(tap, k, held, own, emitted, k)
             held += len(emitted)
+
+    def plain(self) -> None:
+        """Rounds without a draft, to the end of a budget; as the gates decode where they ask for no drafts."""
+        line, due = "verbs: plain", (self.others * (4 * self.k + 7))[: 4 * self.k + 7]
+        try:
+            self.call("prefill", self.prompt, len(due) + 1, UNWATCHED)
+            for one in due:
+                count = len(self.call("verify", NO_DRAFTS, UNWATCHED))
+                self.ledger.expect(line, count == 1, f"verify of no drafts returned {count} ids, 1 is due")
+                emitted = self.call("commit", NO_DRAFTS, np.array([one]), UNWATCHED)
+                said = f"commit of no drafts and {one} returned {list(emitted)}"
+                self.ledger.expect(line, list(emitted) == [one], said)
+        except Stopped as stopped:
+            self.ledger.expect(line, False, f"a round without a draft: {stopped}")
 
     def least(self, k: int) -> int:
         """Drafts of a round at the least, of k that are asked for."""

@@ -80,8 +80,8 @@ class GateResult:
 
     @property
     def first(self) -> Check | None:
-        """The first check that is as bad as the gate."""
-        return next((check for check in self.checks if check.verdict == self.verdict), None)
+        """The first check that is as bad as the gate; the first of all where none was judged, which is inconclusive."""
+        return next((check for check in self.checks if check.verdict == self.verdict), next(iter(self.checks), None))
 
 
 @dataclass(frozen=True)

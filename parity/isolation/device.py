@@ -19,8 +19,8 @@ from parity.guard import combined
 from parity.isolation.process import DeviceProcess, ProcessLimits
 from parity.seam import Description, OnRound, Rotary, Rows, Sampling, Shown, Side, Tap, When
 
-OFFERS = ("passes", "unwatched", "ranks", "rows", "on_round")
-"""What a tap may have beside being called; `passes` says that it looks at nothing, `unwatched` that nobody does."""
+OFFERS = ("unwatched", "ranks", "rows", "on_round")
+"""What a tap may have beside being called; `unwatched` says that nobody looks."""
 
 
 class LoopTap:
@@ -271,7 +271,7 @@ class IsolatedFactory:
 
 
 def _offers(tap: Tap, name: str) -> bool:
-    """Whether a tap has this method, or the mark that it passes everything."""
+    """Whether a tap has this method, or the mark that nobody looks."""
     offered = getattr(tap, name, None)
     return callable(offered) or offered is True
 

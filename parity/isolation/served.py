@@ -203,15 +203,15 @@ def _tap(served: DeviceServer, offers: Sequence[str], lane: str = "") -> Callabl
         return UNWATCHED
 
     def call(self: object, stage: str, value: np.ndarray) -> Any:
-        return value if "passes" in offers else served.tapped("call", lane + stage, value)
+        return served.tapped("call", lane + stage, value)
 
     def ranks(self: object, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Any:
-        return shards if "passes" in offers else served.tapped("ranks", lane + stage, list(shards), sharding=sharding)
+        return served.tapped("ranks", lane + stage, list(shards), sharding=sharding)
 
     def rows(self: object, stage: str, value: np.ndarray, first: int, total: int) -> Any:
         return served.tapped("rows", lane + stage, value, first=int(first), total=int(total))
 
-    optional = {"ranks": ranks} if "passes" in offers else {"ranks": ranks, "rows": rows}
+    optional = {"ranks": ranks, "rows": rows}
     methods = {"__call__": call, **{name: method for name, method in optional.items() if name in offers}}
     tap: Callable[..., Any] = type("Tap", (), methods)()
     return tap

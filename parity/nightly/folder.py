@@ -8,9 +8,8 @@ from pathlib import Path
 
 from parity.compare.report import RANK
 from parity.errors import UsageError
-from parity.files import put
-from parity.nightly.records import CellResult, Night, read_record
-from parity.nightly.sealed import read_result, write_result
+from parity.nightly.records import CellResult, Night
+from parity.nightly.sealed import ANEW, read_result, read_sealed, write_sealed
 from parity.partial import partial_folder
 
 NIGHT, REPORT = "night.json", "report.html"
@@ -42,7 +41,7 @@ class NightFolder:
         with partial_folder(path) as partial:
             for part in PARTS:
                 (partial / part).mkdir()
-            put(partial / NIGHT, f"{night.model_dump_json()}\n".encode(), str(path / NIGHT))
+            write_sealed(partial / NIGHT, night, str(path / NIGHT))
             partial.rename(path)
         return cls(path)
 
@@ -51,9 +50,9 @@ class NightFolder:
         """The plan.
 
         Raises:
-            UsageError: this is no folder of a night.
+            UsageError: this is no folder of a night, or its plan is not what was written.
         """
-        return read_record(Night, self.path / NIGHT)
+        return read_sealed(Night, self.path / NIGHT, ANEW)
 
     def result_file(self, cell: str, repeat: int = 0) -> Path:
         """Where a cell's result is."""
@@ -79,7 +78,7 @@ class NightFolder:
 
     def add(self, result: CellResult) -> None:
         """Keep what a cell found."""
-        write_result(self.result_file(result.cell.name, result.repeat), result)
+        write_sealed(self.result_file(result.cell.name, result.repeat), result)
 
     def results(self) -> tuple[CellResult, ...]:
         """What is there, in the order of the plan.

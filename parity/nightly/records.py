@@ -266,6 +266,7 @@ class Night(NightRecord):
         head: the same commit with subject and author.
         matrix: path of the matrix; `matrix_digest` is over its bytes.
         left_out: names of the matrix's further cells, which `--only` left out.
+        digest: of the file that it was read from, see `parity.nightly.sealed`; '' elsewhere.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -280,6 +281,7 @@ class Night(NightRecord):
     machine: str
     cells: tuple[Cell, ...]
     left_out: tuple[str, ...] = ()
+    digest: str = Field(default="", exclude=True)
 
 
 AnyRecord = TypeVar("AnyRecord", bound=NightRecord)

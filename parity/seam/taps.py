@@ -32,24 +32,24 @@ class Tap(Protocol):
 
 
 class Unwatched:
-    """The tap of a timed run: nobody looks at a stage, and none need be handed over.
+    """The tap of a free or a timed run: nobody looks at a stage, and none need be handed over.
 
     A device that sees `unwatched` may run as it would in service, its stages left where they are; one that does not
     know it hands them over, and is timed with that.
     """
 
-    passes = unwatched = True
+    unwatched = True
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
         return value
 
     def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
-        """Ranks that differ continue so."""
+        """Ranks that differ continue so, as they do in service."""
         return shards
 
 
 UNWATCHED = Unwatched()
-"""What a bench hands to a device's verbs."""
+"""What free runs and a bench hand to a device's verbs."""
 
 
 @runtime_checkable

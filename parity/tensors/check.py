@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from parity.errors import UsageError
 from parity.metrics.dtypes import is_exact, is_float8
+from parity.tensors.hidden import MUCH
 from parity.tensors.inputs import Arrays, arrays_of
 from parity.tensors.judge import judge, same_memory, unit
 from parity.tensors.presets import PRESETS, Bounds
@@ -66,10 +68,10 @@ def compare_tensors(
     for name in [name for name in sides[1] if name in sides[0]]:
         result, unseen = _judged(name, *sides, floors, bounds, check_dtype, allow_constant)
         results.append(result)
-        blind[unseen] = None
+        blind |= dict.fromkeys(unseen)
     missing = tuple(name for name in sides[1] if name not in sides[0])
     surplus = tuple(name for name in sides[0] if name not in sides[1])
-    return TensorReport(tuple(results), missing, surplus, tuple(filter(None, blind)), ignored)
+    return TensorReport(tuple(results), missing, surplus, tuple(blind), ignored)
 
 
 def assert_parity(
@@ -125,7 +127,7 @@ def _judged(
     bounds: Bounds | None,
     check_dtype: bool,
     allow_constant: bool,
-) -> tuple[TensorResult, str]:
+) -> tuple[TensorResult, list[str]]:
     """One tensor's result, and what its bounds do not see."""
     mine, true = actual[name](), expected[name]()
     floor = None if floors is None else floors[name]()
@@ -133,13 +135,16 @@ def _judged(
         _check_floor(name, floor, true)
     result = judge(name, mine, true, bounds, floor, check_dtype, allow_constant)
     coarser = unit(mine, true)
-    return result, "" if coarser is None or result.bounds is None else _unseen(coarser, result.bounds)
+    return result, [] if coarser is None or result.bounds is None else list(_unseen(result, coarser, result.bounds))
 
 
-def _unseen(coarser: np.dtype[Any], used: Bounds) -> str:
+def _unseen(result: TensorResult, coarser: np.dtype[Any], used: Bounds) -> Iterator[str]:
     preset = PRESETS[coarser]
     said = preset.blind if used == preset.bounds else f"what stays below {used.l2:.3g} of a tensor"
-    return f"{coarser.name}: {said}"
+    yield f"{coarser.name}: {said}"
+    if result.hidden >= MUCH:
+        share = f"{result.hidden:.0%} of its numbers, each below {used.l2:.3g} of its row's size"
+        yield f"{shown(result.name)}: {share}; compare it without its largest"
 
 
 def _check_floor(name: str, floor: Any, expected: Any) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from parity.metrics import PairMetrics, measure, measure_exact
 from parity.metrics.dtypes import distance, is_exact, is_float, is_float8, ordinals, unit_of
+from parity.tensors.hidden import Hidden, hidden
 from parity.tensors.presets import PRESETS, Bounds, Figures, over_floor
 from parity.tensors.report import Element, TensorResult
 
@@ -114,7 +115,8 @@ def _floats(
         own = measure(expected, floor, row_axes=rows)
         bounds = over_floor(_figures(own, floor, expected), coarser)
     bounds = bounds or PRESETS[coarser].bounds
-    reasons = tuple(_beyond(figures, bounds, measured))
+    unseen = hidden(expected, _row_sizes(measured).reshape(-1), bounds.l2)
+    reasons = (*_beyond(figures, bounds, measured), *_alone(unseen))
     worst = measured.worst_element
     return TensorResult(
         *asked,
@@ -123,6 +125,7 @@ def _floats(
         bounds,
         worst=_element(worst.index, actual, expected, coarser) if worst else None,
         first_bad=_first_beyond(actual, expected, measured, bounds, coarser) if reasons else None,
+        hidden=unseen.share,
     )
 
 
@@ -154,6 +157,15 @@ def _masked(measured: PairMetrics, coarser: np.dtype[Any]) -> str:
     if coarser == np.float64 or measured.rows.golden_sq.max(initial=0.0) < INFINITE**2:
         return ""
     return "expected holds numbers that stand for infinity (a mask): no error beside them shows; compare `mask < 0`"
+
+
+def _alone(unseen: Hidden) -> Iterator[str]:
+    """Why a pair of which one number shows proves nothing."""
+    if unseen.beside is not None:
+        yield (
+            f"nothing of expected shows but {unseen.beside:g}: every other number is too small beside it (a mask?); "
+            f"compare them without it"
+        )
 
 
 def _figures(measured: PairMetrics, actual: NDArray[Any], expected: NDArray[Any]) -> Figures:

@@ -59,6 +59,7 @@ class TensorResult:
         bounds: what the three may be at most; None for integers and truth values.
         worst: the element that is furthest off.
         first_bad: in C order the first element that is off by more than a passing tensor's would be on average.
+        hidden: of expected's elements that are not zero, the share so small beside their row that no error of it shows.
     """
 
     name: str
@@ -71,6 +72,7 @@ class TensorResult:
     bounds: Bounds | None = None
     worst: Element | None = None
     first_bad: Element | None = None
+    hidden: float = 0.0
 
     @property
     def verdict(self) -> Verdict:

@@ -10,7 +10,9 @@ import pytest
 from parity.compare.report import INCONCLUSIVE, Place, Report
 from parity.compare.structure import Finding
 from parity.diagnose.ranks import RankMismatch
+from parity.errors import DeviceFailed
 from parity.golden.store import Dump
+from parity.reduce import Reducer
 from tests.sample import by_night
 
 WINDOW = 32
@@ -50,3 +52,19 @@ def test_what_has_no_failing_row_is_inconclusive_with_the_reason(
     monkeypatch.setattr("parity.reduce.find_failing_run", lambda *asked, **options: found)
     ended = parity("reduce", "--golden", shallow_golden.folder, "--out", tmp_path / "reduced")
     assert ended.code == 3 and words in ended.err and ended.err.count("\n") == 1, ended
+
+
+def test_a_smaller_case_that_the_device_breaks_on_is_not_the_end(shallow_golden, monkeypatch):
+    """A port that takes no K of 1 and no prompt below 4 tokens: what had failed by then was lost."""
+    told, tried, place = [], [], Place("target.logits", None, 0, 0)
+
+    def fails(reducer, golden):
+        if tried and (tried[-1].k == 1 or len(tried[-1].ids) < 4):
+            raise DeviceFailed("narrow", "draft", "TypeError: 'NoneType' object is not subscriptable")
+        return place
+
+    monkeypatch.setattr(Reducer, "_fails", fails)
+    monkeypatch.setattr(Reducer, "_golden", lambda reducer, case: tried.append(case) or reducer.golden)
+    reducer = Reducer(shallow_golden, *[None] * 2, "local", *[None] * 3, told.append)
+    found = reducer.reduce(place)
+    assert (len(found.ids), found.k) == (4, 2) and "device narrow failed in draft" in told[0], (found, told)

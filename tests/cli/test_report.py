@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from parity.cli.night_end import _tell
-from parity.files import put
 from parity.history import append
 from parity.nightly.folder import NightFolder
 from parity.nightly.judge import _cell
+from parity.nightly.sealed import write_sealed
 from tests.reports.nights import RED, unpack
 
 
@@ -41,7 +41,7 @@ def test_the_page_of_the_night_before_leads_to_the_next_one(parity, tmp_path):
     url, folders = str(tmp_path / "history"), [unpack(tmp_path / "nights" / name) for name in ("a", "b & c")]
     later = folders[1].night.model_copy(update={"name": "20261122T020000.000"})
     results = [one.model_copy(update={"night": later.name}) for one in folders[1].results()]
-    put(folders[1].path / "night.json", later.model_dump_json().encode())
+    write_sealed(folders[1].path / "night.json", later)
     folders[1] = NightFolder(folders[1].path)
     for one in results:
         folders[1].add(one)

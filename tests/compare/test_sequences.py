@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 
+import numpy as np
 import pytest
 
 from parity import device
@@ -36,3 +37,25 @@ def test_a_defect_of_every_second_sequence_is_recorded(which, small_golden, tiny
     assert report.verdict == "fail" and report.first.stage == "drafter.taps", report.first
     with pytest.raises(UsageError, match="the run itself"):
         device_difference(small_golden, run, str(run.folder))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_defect_where_nobody_watches_fails_the_free_run(precision, shallow_golden, tmp_path):
+    """A service path apart from the one whose stages are shown, its rows of drafts rotated: the text stays as it is."""
+    model = shallow_golden.manifest.model
+    apart = device.load(model.target.path, model.drafter.path, 4, precision)
+    shown = apart.draft
+    apart.draft = lambda tap: np.roll(shown(tap), 1 if getattr(tap, "unwatched", False) else 0)
+    run = Dump(run_device(RunRequest(apart, shallow_golden, "chained", (), tmp_path / "run", free=True)))
+    report = compare_dumps(shallow_golden, run)
+    assert report.verdict == "fail" and report.findings[0].kind == "generation", report.findings
+
+
+def test_a_device_that_lacks_an_end_token_is_refused_whatever_the_prompts_end_by(shallow_golden, tmp_path):
+    """Where no text ends by one it passed, and another prompt would not have ended."""
+    model = shallow_golden.manifest.model
+    endless = device.load(model.target.path, model.drafter.path, 4, "float32")
+    says = endless.describe()
+    endless.describe = lambda: replace(says, eos=says.eos[:1])
+    with pytest.raises(UsageError, match=f"ends no generation at {says.eos[1]} .`Description.eos`., the golden"):
+        run_device(RunRequest(endless, shallow_golden, "chained", (), tmp_path / "run"))

@@ -10,6 +10,7 @@ from parity.compare.report import FAIL, PASS
 from parity.gates import GATES
 from parity.gates.gate import Check, GateReport, GateResult
 from parity.gates.quick import QUICK_GATES, ROUNDS
+from parity.reports.gates import print_gates
 
 
 @pytest.fixture
@@ -56,3 +57,11 @@ def test_a_quick_look_chooses_for_itself(option, gates_say, shallow_golden, pari
     option = [str(shallow_golden.folder) if word == "RUN" else word for word in option]
     ended = parity("gate", "--quick", *option, "--golden", shallow_golden.folder)
     assert ended.code == 2 and "quick" in ended.err
+
+
+def test_a_gate_that_judged_nothing_says_what_it_would_have(capsys):
+    """Its name stood there with nothing behind it, in a night with "no check"."""
+    unjudged = GateResult("boundary", (Check("admission", "not judged", "its factory takes no max_positions"),))
+    assert unjudged.verdict == "inconclusive"
+    print_gates(GateReport("numpy", "float32", "", (unjudged,)))
+    assert "gates verdict: inconclusive; boundary: admission; reproduce" in capsys.readouterr().out

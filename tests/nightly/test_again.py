@@ -194,4 +194,4 @@ def test_a_night_that_could_not_begin_leaves_no_folder_in_the_way(plan, tmp_path
         with pytest.raises(UsageError, match=r"night/night\.json cannot be written .no space left."):
             NightFolder.start(tmp_path / "night", plan)
     assert [*tmp_path.iterdir()] == []
-    assert NightFolder.start(tmp_path / "night", plan).night == plan
+    assert NightFolder.start(tmp_path / "night", plan).night.model_dump() == plan.model_dump()

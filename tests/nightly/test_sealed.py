@@ -119,3 +119,16 @@ def test_another_night_s_result_is_refused(folder):
     other.result_file(CELL.name).write_bytes(file.read_bytes())
     with pytest.raises(UsageError, match=f"is a result of {CELL.name} in night {NIGHT.name}, not this one's"):
         other.worst()
+
+
+def test_a_plan_without_its_red_cell_is_not_what_the_night_wrote(folder, tmp_path):
+    """Its result lay there beside, and nobody asked for it: the night passed."""
+    file = folder.path / "night.json"
+    plan = json.loads(file.read_text())
+    for cut, words in (
+        (json.dumps(plan | {"cells": []}), "night.json is not what the night wrote"),
+        (json.dumps({key: value for key, value in plan.items() if key != "digest"}), "night.json has no digest"),
+    ):
+        file.write_text(cut)
+        with pytest.raises(UsageError, match=words):
+            end(NightFolder(folder.path), str(tmp_path / "history"), False, None)

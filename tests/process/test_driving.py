@@ -29,6 +29,13 @@ def test_what_is_no_integer_is_no_token(first, fresh):
         generate(emitting(first, fresh), (1, 2), 3)
 
 
+@pytest.mark.parametrize(("first", "fresh"), [(-1, [7, 8]), (5, [7, -8]), (2**31, [7, 8])])
+def test_what_is_no_id_is_said_in_a_sentence(first, fresh):
+    """It was pydantic's own, with an address to read on."""
+    with pytest.raises(ValueError, match=r"^it emitted (-1|-8|2147483648), which is no token's id$"):
+        generate(emitting(first, fresh), (1, 2), 3)
+
+
 @pytest.mark.parametrize("kind", [int, np.int32, np.int64, np.array])
 def test_every_kind_of_integer_is_one(kind):
     assert generate(emitting(kind(5), [kind(7), kind(8)]), (1, 2), 3).emitted == (5, 7, 8)

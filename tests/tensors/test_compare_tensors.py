@@ -323,6 +323,34 @@ def test_beside_what_stands_for_infinity_no_error_would_show(dtype):
     assert parity.compare_tensors(mask < 0, (mask < 0).copy()) and not parity.compare_tensors(wrong < 0, mask < 0)
 
 
+def test_beside_one_number_that_is_all_that_shows_nothing_passes():
+    """Scores behind a mask of -1e9 or -1e30, every one of them wrong: the number passed for them."""
+    for least in (-1e9, -1e30):
+        scores = np.where(np.tril(np.ones((8, 32))) > 0, values((8, 32)), least).astype(np.float32)
+        wrong = np.where(scores == scores.min(), scores, -scores)
+        found = parity.compare_tensors(wrong, scores)
+        assert not found and f"nothing of expected shows but {least:g}" in str(found)
+        kept = scores > scores.min()
+        assert parity.compare_tensors(noisy(scores[kept], 1e-7), scores[kept])
+
+
+def test_a_one_hot_row_is_more_than_its_one():
+    hot = np.eye(16, 32, dtype=np.float32)
+    assert parity.compare_tensors(hot.copy(), hot) and not parity.compare_tensors(np.roll(hot, 1), hot)
+
+
+def test_what_hides_beside_a_huge_channel_is_told():
+    """Residual streams have such channels: all others may be wrong, and bfloat16's bounds see nothing of it."""
+    huge = values((64, 128))
+    huge[:, 5] = 2e4 * (1 + values((64,), seed=7) / 10)
+    wrong = -huge
+    wrong[:, 5] = huge[:, 5]
+    wrong, huge = wrong.astype(BFLOAT16), huge.astype(BFLOAT16)
+    found = parity.compare_tensors({"x": wrong}, {"x": huge})
+    assert found and found.results[0].hidden > 0.9 and any(said.startswith("x: 99% of its") for said in found.blind)
+    assert not parity.compare_tensors(np.delete(wrong, 5, 1), np.delete(huge, 5, 1))
+
+
 def test_large_numbers_of_float64_are_numbers():
     large = values(dtype=np.float64) * 1e60
     assert parity.compare_tensors(noisy(large, 1e-15), large)

@@ -36,7 +36,8 @@ class Replay:
     def describe(self) -> Description:
         """What the recorded device said."""
         model, case = self.run.manifest.model, self.run.manifest.case
-        says = Description("replay", case.precision, model.num_layers, model.num_drafter_layers, case.k, 10**4)
+        layers, ends = (model.num_layers, model.num_drafter_layers), model.target.constants.get("eos_token_id", ())
+        says = Description("replay", case.precision, *layers, case.k, 10**4, ends)
         return self.meddle(self, "describe", says)
 
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap) -> int:
