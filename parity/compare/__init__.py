@@ -96,7 +96,8 @@ def compare(
     shown = [name for name in names if all(side.view.shows(name) for side in run.sides)]
     not_shown = shows_first_in([name for name in names if name not in {*shown}], golden.declared, shown)
     names = shown
-    parted = (*_parted(run), *_nothing_in_common(golden, run, names, not_shown))
+    lacking = () if globs else _nothing_computed(golden, names)
+    parted = (*_parted(run), *_nothing_in_common(golden, run, names, not_shown), *lacking)
     judged_on = basis(golden, run, names, rerun)
     mode = run.manifest.case.mode
     copies = Copies(golden, mode)
@@ -182,6 +183,20 @@ def _nothing_in_common(
     if len(run.sides) < 2 or not not_shown or any(not golden.declared[name].stage.exact for name in names):
         return ()
     return ("the two devices show no numbers of the same stage",)
+
+
+def _nothing_computed(golden: TrustedGolden, names: Sequence[str]) -> tuple[str, ...]:
+    """Why lengths and places alone prove nothing of a device; nothing where it shows numbers or choices."""
+    stages = [golden.declared[name].stage for name in names]
+    if not stages or any(stage.forced or not stage.exact for stage in stages):
+        return ()
+    return (
+        f"the run shows nothing that the models compute: {', '.join(names[:MOST_NAMES])} alone prove nothing of them",
+    )
+
+
+MOST_NAMES = 4
+"""Stages that a sentence lists."""
 
 
 def _experts_hidden(golden: TrustedGolden, run: DumpView) -> bool:

@@ -22,9 +22,10 @@ def dumped(parity, short_golden, short_run, tmp_path):
     """Import a part of the short run, changed on the way."""
     (tmp_path / "map.toml").write_text(NAMES)
 
-    def make(*options, change=lambda arrays: arrays):
-        places = [(round_, stage) for _, _, round_, stage in short_run.rows if stage in KEPT]
-        held = {place: np.array(short_run.contents("bfloat16", 0, *place)).astype(np.float32) for place in places}
+    def make(*options, change=lambda arrays: arrays, kept=KEPT):
+        places = [(round_, stage) for _, _, round_, stage in short_run.rows if stage in kept]
+        held = {place: np.array(short_run.contents("bfloat16", 0, *place)) for place in places}
+        held = {place: value if value.dtype.kind in "iu" else value.astype(np.float32) for place, value in held.items()}
         np.savez(tmp_path / "part.npz", **{key(0, *place): value for place, value in change(held).items()})
         common = ("--from", "files", "--golden", short_golden.folder, "--map", tmp_path / "map.toml")
         return parity("import", tmp_path / "part.npz", *common, "--out", tmp_path / "run", *options)
@@ -51,6 +52,13 @@ def test_a_partial_import_declares_what_it_holds(parity, dumped, short_golden, t
     assert parity(*against).code in (0, 3)
     refused = parity(*against, "--partial")
     assert refused.code == 2 and "declares what it shows" in refused.err
+
+
+def test_lengths_and_places_alone_prove_nothing(parity, dumped, short_golden, tmp_path):
+    """Where nothing that a model computes is there, there is no evidence of it."""
+    assert dumped("--partial", kept=("kv.target.length", "drafter.positions")).code == 0
+    found = parity("diff", tmp_path / "run", "--golden", short_golden.folder)
+    assert found.code == 3 and "nothing that the models compute" in found.out
 
 
 def test_a_partial_dump_that_lacks_a_round_of_what_it_shows_fails(parity, dumped, short_golden, tmp_path):
