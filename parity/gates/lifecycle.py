@@ -7,10 +7,10 @@ the bound of `parity.gates.rollback.sameness.WithinNoise`: other numbers of rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import index
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,13 +18,15 @@ from parity.batching import perform
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.drive import free_rounds, untapped
 from parity.errors import DeviceFailed, NotOffered, UsageError
+from parity.gates.batch import LANES
+from parity.gates.beside import Beside
 from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.difference import Difference, DifferingRow
 from parity.gates.gate import Check
 from parity.gates.own_rounds import ended, free_trace, own_end, own_prefill, own_rounds
 from parity.gates.rollback.sameness import WithinNoise
 from parity.guard import raised_text, refuses
-from parity.seam import Continuing, Device, Saving
+from parity.seam import Batched, Continuing, ContinuingInLanes, Device, Saving, SavingInLanes
 from parity.shown import stages_of
 from parity.stages import ACCEPT_LENGTH
 from parity.trace import ForcingTrace, Tensors
@@ -41,6 +43,12 @@ SEVERAL = "resumed after several tokens"
 CHUNK = 16
 """Rows of a prefill that runs in parts."""
 
+K_ROWS = "K + 1"
+"""The cut that a pass of verify is as long as."""
+
+NEIGHBOUR = 3
+"""Times a sequence's budget: what those beside it have, so that they are there when it ends."""
+
 
 def checks(context: GateContext) -> Iterator[Check]:
     """Every event that the device offers, at every cut; in float32 where it offers that."""
@@ -53,8 +61,7 @@ def checks(context: GateContext) -> Iterator[Check]:
     yield lives.check("the next prompt", Lives.after_another)
     if isinstance(device, Continuing):
         cuts = _cuts(context)
-        played = sorted({cut for cut in cuts.values() if cut < len(longest)} | {len(longest) - 1})
-        yield lives.check("prefix hit", Lives.hit, played, "{} rows cached")
+        yield lives.check("prefix hit", Lives.hit, _played(cuts.values(), longest), "{} rows cached")
         for what, cut in cuts.items():
             if cut >= len(longest):
                 said = f"cut at {what} ({cut}): the prompt has {len(longest)} tokens"
@@ -69,14 +76,52 @@ def checks(context: GateContext) -> Iterator[Check]:
     else:
         yield Check("off-loaded and restored", NOT_JUDGED, "the device has no save and restore (parity.seam.Saving)")
     yield _in_chunks(context, lives, says.precision)
+    yield from _in_lanes(context, lives)
+
+
+def _in_lanes(context: GateContext, lives: Lives) -> Iterator[Check]:
+    """What continues in one lane, while each of its neighbours does as much of a sequence of its own."""
+    try:
+        named = context.device(context.sharpest)
+        device = named if isinstance(named, Batched) else context.device(context.sharpest, lanes=LANES)
+    except Exception as error:
+        if not refuses(error):
+            raise
+        yield Check("in lanes", NOT_JUDGED, f"the device runs one sequence at a time: {raised_text(error)}")
+        return
+    if not isinstance(device, Batched) or device.describe().lanes < 2:
+        yield Check("in lanes", NOT_JUDGED, "the device has one lane")
+        return
+    others = [list(prompt.ids) for prompt in context.golden.manifest.case.prompts if list(prompt.ids) != lives.ids]
+    beside = Beside(device, 1, others or [lives.other], NEIGHBOUR * lives.budget)
+    mine = replace(lives, device=beside)
+    if isinstance(device, ContinuingInLanes):
+        cuts = _cuts(context)
+        few = cuts.values() if device is named else [cuts[K_ROWS]]  # the others are asked of a sequence alone
+        yield _beside(mine, "prefix hit", Lives.hit, _played(few, lives.ids), "{} rows cached")
+        yield _beside(mine, "resumed after a stop", Lives.resumed)
+        yield _beside(mine, "after an abort", Lives.aborted, ("verify",), "behind {}")
+    else:
+        said = "the device has no prefill_from_batch (parity.seam.ContinuingInLanes)"
+        yield Check("prefix hit, in lanes", NOT_JUDGED, said)
+    if isinstance(device, SavingInLanes):
+        yield _beside(mine, "off-loaded and restored", Lives.restored, (1,), "behind round {}")
+    else:
+        said = "the device has no save_batch and restore_batch (parity.seam.SavingInLanes)"
+        yield Check("off-loaded and restored, in lanes", NOT_JUDGED, said)
 
 
 def _cuts(context: GateContext) -> dict[str, int]:
     """Rows that are cached, by what they are: none, one, K + 1, a chunk, the window. The prompt may have fewer."""
     model, k = context.golden.manifest.model, context.golden.manifest.case.k
     window = model.target.constants.get("sliding_window")
-    cuts = {"none": 0, "one": 1, "K + 1": k + 1, "a chunk": CHUNK}
+    cuts = {"none": 0, "one": 1, K_ROWS: k + 1, "a chunk": CHUNK}
     return cuts | ({"the window": window} if isinstance(window, int) and window > 0 else {})
+
+
+def _played(cuts: Iterable[int], ids: Sequence[int]) -> list[int]:
+    """Those of the cuts that the prompt is long enough for, and the last one that there is."""
+    return sorted({cut for cut in cuts if cut < len(ids)} | {len(ids) - 1})
 
 
 def _in_chunks(context: GateContext, lives: Lives, precision: str) -> Check:
@@ -87,6 +132,17 @@ def _in_chunks(context: GateContext, lives: Lives, precision: str) -> Check:
             raise
         return Check("prefill in chunks", NOT_JUDGED, f"the device prefills at once: {raised_text(error)}")
     return lives.check("prefill in chunks", Lives.on_another, (parts,), f"of {CHUNK} rows")
+
+
+def _beside(lives: Lives, name: str, *asked: Any) -> Check:
+    """A check of one lane, of which at least one continuation has to have been beside somebody."""
+    beside = cast(Beside, lives.device)
+    beside.continued = beside.beside = 0
+    check = lives.check(f"{name}, in lanes", *asked)
+    if check.verdict == PASS and not beside.beside:
+        return Check(check.name, NOT_JUDGED, "not exercised: the texts of all neighbours had ended before")
+    said = f"{check.evidence}; {beside.beside} of {beside.continued} continuations beside sequences in mid-generation"
+    return replace(check, evidence=said)
 
 
 class _NotExercised(Exception):
