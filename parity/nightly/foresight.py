@@ -70,8 +70,10 @@ def _golden(cell: Cell) -> Iterator[str]:
         raise UsageError(f"{cell.golden} is no golden")
     ks = [",".join(map(str, ks)) for ks in (case.ks, cell.schedule or (cell.axes.k,))]
     caches = [said or "the dtype of its passes" for said in (case.kv_cache, cell.kv_cache)]
+    drawn = [said or "nothing, greedily" for said in (case.sampling, cell.sample)]
     budgets = str(case.max_new_tokens), str(cell.max_new_tokens)
-    for what, there, wanted in (("K", *ks), ("new tokens", *budgets), ("caches in", *caches)):
+    asked = (("K", *ks), ("new tokens", *budgets), ("caches in", *caches), ("tokens drawn by", *drawn))
+    for what, there, wanted in asked:
         if there != wanted:
             yield f"the golden {cell.golden} is of {what} {there}, not {wanted}"
     refuse_stale(golden)

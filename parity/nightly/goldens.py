@@ -146,7 +146,7 @@ def identity(job: GoldenJob) -> str:
     """
     sides = (_digests(checkpoint(Path(path))) for path in (job.target, job.drafter))
     parts: tuple[Any, ...] = (*sides, digest_files([Path(job.prompts)]), job.schedule or job.k, job.max_new_tokens)
-    parts = (*parts, job.kv_cache) if job.kv_cache else parts
+    parts = (*parts, *filter(None, (job.kv_cache, job.sample)))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
@@ -164,7 +164,7 @@ def fits(job: GoldenJob, golden: Dump) -> None:
         f"K = {_said(case.ks)}, not {_said(job.schedule or (job.k,))}": case.ks != (job.schedule or (job.k,)),
         f"partial KV {case.partial_kv}": bool(case.partial_kv),
         f"caches in {case.kv_cache or 'the dtype of its passes'}": case.kv_cache != job.kv_cache,
-        "tokens that are sampled": bool(case.sampling),
+        f"tokens drawn by {case.sampling or 'nothing, greedily'}": case.sampling != job.sample,
         f"{case.max_new_tokens} new tokens, not {job.max_new_tokens}": case.max_new_tokens != job.max_new_tokens,
         f"other prompts than {job.prompts}": case.prompts_digest != prompts,
         **{
