@@ -39,6 +39,25 @@ class Batch:
         """See `parity.seam.Batched`."""
         return self._together("prefill", lanes, prompts, budgets, taps)
 
+    def prefill_from_batch(
+        self,
+        lanes: Sequence[int],
+        cached: Sequence[int],
+        prompts: Sequence[Sequence[int]],
+        budgets: Sequence[int],
+        taps: Sequence[Tap],
+    ) -> list[int]:
+        """See `parity.seam.ContinuingInLanes`."""
+        return self._together("prefill_from", lanes, cached, prompts, budgets, taps)
+
+    def save_batch(self, lanes: Sequence[int], names: Sequence[str]) -> None:
+        """See `parity.seam.SavingInLanes`."""
+        self._together("save", lanes, names)
+
+    def restore_batch(self, lanes: Sequence[int], names: Sequence[str]) -> None:
+        """See `parity.seam.SavingInLanes`."""
+        self._together("restore", lanes, names)
+
     def draft_batch(
         self, lanes: Sequence[int], taps: Sequence[Tap], ks: Sequence[int] | None = None
     ) -> list[np.ndarray]:

@@ -22,7 +22,8 @@ SAMPLE = "sample"
 """`parity.seam.Samples.sample`, of which no tap sees anything: before any verb."""
 VERBS = ("prefill", "draft", "verify", "commit")
 """In the order of a round: of lanes that wait for different verbs those come first that are behind."""
-
+PREFILLS = ("prefill", "prefill_from")
+"""The verbs that begin a sequence: what they return is its first token."""
 
 WAIT = "wait"
 """In place of a verb: the sequence's lane is left out of the next call."""
@@ -146,6 +147,26 @@ class BatchCall:
     def name(self) -> str:
         """The method of `parity.seam.Batched`."""
         return f"{self.verb}_batch"
+
+
+class LanesContinue:
+    """Beside `BatchVerbs`: prefills that continue from the caches of their lanes."""
+
+    if TYPE_CHECKING:
+
+        def batch(self, call: BatchCall) -> Sequence[Any]:
+            """See `BatchVerbs.batch`."""
+
+    def prefill_from_batch(
+        self,
+        lanes: Sequence[int],
+        cached: Sequence[int],
+        prompts: Sequence[Sequence[int]],
+        budgets: Sequence[int],
+        taps: Sequence[Tap],
+    ) -> Sequence[int]:
+        """See `parity.seam.ContinuingInLanes`."""
+        return self.batch(BatchCall("prefill_from", lanes, [cached, prompts, budgets], taps))
 
 
 class BatchVerbs(ABC):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from parity.batching import VERBS, BatchCall, BatchVerbs
+from parity.batching import PREFILLS, VERBS, BatchCall, BatchVerbs, LanesContinue
 from parity.endings import Terminated, arrived, from_outside, raise_swallowed
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.golden.sources import ROOMS, package
@@ -24,6 +24,7 @@ from parity.limits import LANES, TOKENS
 from parity.seam import (
     Batched,
     Continuing,
+    ContinuingInLanes,
     Description,
     Device,
     Inspectable,
@@ -34,6 +35,7 @@ from parity.seam import (
     Poisonable,
     Sampling,
     Saving,
+    SavingInLanes,
     Tap,
 )
 from parity.shown import PartlyShown, check_declarations
@@ -286,7 +288,7 @@ class BatchedGuarded(BatchVerbs, Guarded):
             one = f"{len(values)} results" if isinstance(values, Sized) else f"a value of type {type(values).__name__}"
             said = f"it returned {one} for {count} lanes: a list is due, with one entry for each of them in their order"
             raise DeviceFailed(self.guarded_as, call.name, said)
-        return values if call.verb == "prefill" else [self._few(call.name, tokens) for tokens in values]
+        return values if call.verb in PREFILLS else [self._few(call.name, tokens) for tokens in values]
 
     def sample_batch(
         self, lanes: Sequence[int], settings: Sequence[Sampling | None], uniforms: Sequence[np.ndarray]
@@ -314,6 +316,22 @@ class SavingGuarded(Guarded):
     def restore(self, name: str) -> None:
         """See `Saving.restore`."""
         self._ask("restore", name)
+
+
+class LanesContinueGuarded(LanesContinue, Guarded):
+    """One of several lanes whose prefills continue from their caches."""
+
+
+class LanesSaveGuarded(Guarded):
+    """One of several lanes whose sequences can be taken off and put back."""
+
+    def save_batch(self, lanes: Sequence[int], names: Sequence[str]) -> None:
+        """See `SavingInLanes.save_batch`."""
+        self._ask("save_batch", lanes, names)
+
+    def restore_batch(self, lanes: Sequence[int], names: Sequence[str]) -> None:
+        """See `SavingInLanes.restore_batch`."""
+        self._ask("restore_batch", lanes, names)
 
 
 class PlainGuarded(Guarded):
@@ -383,6 +401,8 @@ def guard(device: Device | Layered, name: str) -> Guarded:
         (Batched, BatchedGuarded),
         (Continuing, ContinuingGuarded),
         (Saving, SavingGuarded),
+        (ContinuingInLanes, LanesContinueGuarded),
+        (SavingInLanes, LanesSaveGuarded),
         (Poisonable, PoisonableGuarded),
         (PlainDecoding, PlainGuarded),
         (Inspectable, InspectableGuarded),

@@ -10,13 +10,14 @@ from typing import Any, Protocol, get_args
 
 import numpy as np
 
-from parity.batching import BatchCall, BatchVerbs
+from parity.batching import PREFILLS, BatchCall, BatchVerbs, LanesContinue
 from parity.errors import UsageError
 from parity.kv_cache import of_drafter
 from parity.limits import LAYERS
 from parity.seam import (
     Batched,
     Continuing,
+    ContinuingInLanes,
     Description,
     Device,
     Looping,
@@ -308,7 +309,7 @@ class PartlyShownBatch(BatchVerbs, PartlyShown):
 
     def batch(self, call: BatchCall) -> Sequence[Any]:
         """See `BatchVerbs.batch`."""
-        parts = [PartTap(tap, self._view, int(call.verb != "prefill")) for tap in call.taps]
+        parts = [PartTap(tap, self._view, int(call.verb not in PREFILLS)) for tap in call.taps]
         return replace(call, taps=parts).on(self.inside)
 
     def sample_batch(
@@ -316,6 +317,10 @@ class PartlyShownBatch(BatchVerbs, PartlyShown):
     ) -> None:
         """See `parity.seam.SamplesInLanes`."""
         self.inside.sample_batch(lanes, settings, uniforms)
+
+
+class PartlyShownLanesContinue(LanesContinue, PartlyShownBatch):
+    """One of several lanes whose prefills can continue from their caches."""
 
 
 class PartlyShownLoop(PartlyShown):
@@ -346,6 +351,7 @@ def shown_only(device: Device, show: str) -> Device:
         )
     kinds: tuple[tuple[type[Any], type[PartlyShown]], ...] = (
         (Looping, PartlyShownLoop),
+        (ContinuingInLanes, PartlyShownLanesContinue),
         (Batched, PartlyShownBatch),
         (Continuing, PartlyShownContinuing),
     )

@@ -3,17 +3,20 @@ that are taken off and put back, prefills in chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from parity.device.batch import Batch
 from parity.device.faults.planting import PARALLEL, Family, instead
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
 
+PAGE = 16
+"""Rows of a cache's page."""
 fault = Family("lifecycle", gate="lifecycle", sites=(), same_text=True, round=None, drafters=PARALLEL)
 
 Method = Callable[..., Any]
@@ -111,6 +114,53 @@ def _(pipeline: Pipeline) -> None:
         return step
 
     instead(pipeline.target, "step", make)
+
+
+@fault(
+    "life-hit-page-of-neighbour",
+    "where prefixes are hit in several lanes at once, the drafter's first page of each is its neighbour's",
+    lanes=3,
+    batched=True,
+    seen="class of block tables",
+)
+def _(batch: Batch) -> None:
+    def make(clean: Method) -> Method:
+        def prefill_from_batch(lanes: Sequence[int], *rest: Any) -> list[int]:
+            if len(lanes) > 1:
+                _turn_pages([batch.lanes[lane] for lane in lanes])
+            first: list[int] = clean(lanes, *rest)
+            return first
+
+        return prefill_from_batch
+
+    instead(batch, "prefill_from_batch", make)
+
+
+def _turn_pages(pipelines: Sequence[Pipeline]) -> None:
+    caches = [[one for pair in pipeline.drafter.caches for one in pair] for pipeline in pipelines]
+    pages = [[np.array(np.asarray(one)[:, :PAGE], np.float32) for one in own] for own in caches]
+    for pipeline, own, other in zip(pipelines, caches, [*pages[1:], *pages[:1]], strict=True):
+        for one, page in zip(own, other, strict=True):
+            one[:, :PAGE] = pipeline.engine.array(page, pipeline.drafter.dtype)
+
+
+@fault(
+    "life-restore-taps-of-neighbour",
+    "the hidden that a sequence goes on from when it is put back is that of the lane in front",
+    lanes=3,
+    batched=True,
+    seen="state beside the caches",
+)
+def _(batch: Batch) -> None:
+    def make(clean: Method) -> Method:
+        def restore_batch(lanes: Sequence[int], *rest: Any) -> None:
+            clean(lanes, *rest)
+            for lane in lanes:
+                batch.lanes[lane]._taps = batch.lanes[lane - 1]._taps
+
+        return restore_batch
+
+    instead(batch, "restore_batch", make)
 
 
 def _while_continuing(pipeline: Pipeline, model: Model, method: str, change: Method) -> None:

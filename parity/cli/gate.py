@@ -81,12 +81,13 @@ def gate(
     """
     from parity.api import gate_device
     from parity.gates import GATES
+    from parity.gates.gate import SAMPLED
     from parity.reports.gates import print_gates, print_names, print_result
 
     if only == ("help",):
         print_names(GATES)
         return
-    opened, made = open_both(golden, run, partial)
+    opened, made = open_both(golden, run, partial, sampled=bool(only) and {*only} <= {*SAMPLED})
     if made:
         agree(made, precision=precision)
         precision = made.manifest.case.precision

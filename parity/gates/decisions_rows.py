@@ -39,6 +39,8 @@ def read_draft_vocabulary(golden: TrustedGolden) -> DraftVocabulary:
         raise Inconclusive(f"{golden.folder} has no round: nothing maps draft columns to tokens")
     columns, tokens = scores.golden.argmax(axis=1), chosen.golden
     vocabulary = draft_vocabulary(golden, scores, chosen)
+    if golden.manifest.case.draws:
+        return _of_drawn(golden, vocabulary, tokens)
     wrong = np.flatnonzero(vocabulary.tokens[columns] != tokens)
     if len(wrong):
         column, token = columns[wrong[0]], tokens[wrong[0]]
@@ -47,6 +49,14 @@ def read_draft_vocabulary(golden: TrustedGolden) -> DraftVocabulary:
             f"the golden drafts token {token} from column {column}, {said}: "
             "which of them is right is not for this gate to say"
         )
+    return vocabulary
+
+
+def _of_drawn(golden: TrustedGolden, vocabulary: DraftVocabulary, tokens: np.ndarray) -> DraftVocabulary:
+    """That of a golden whose drafts [R] are drawn: no row tells which column a token was drawn from."""
+    if not vocabulary.whole or not np.isin(tokens, vocabulary.tokens).all():
+        said = f"{vocabulary.source} does not name the token of every column that could be drawn"
+        raise Inconclusive(f"{golden.folder} samples its drafts, and {said}")
     return vocabulary
 
 

@@ -36,6 +36,9 @@ GATES = {
 }
 """Gate names in the order they run, each the module `parity.gates.NAME` with `checks(context)`."""
 
+SAMPLED = ("provenance", "stages", "sampling")
+"""Those that judge on a golden that samples as well; the others compare greedy decoding."""
+
 
 @dataclass(frozen=True)
 class Check:
@@ -147,6 +150,8 @@ def run_gates(
     for name in names or GATES:
         if name not in GATES:
             raise UsageError(f"--only {name}: no such gate; there is {', '.join(GATES)}")
+        if context.golden.manifest.case.sampling and name not in SAMPLED:
+            raise UsageError(f"{context.golden.folder} samples: gate {name} compares greedy decoding")
         results.append(run_gate(context, name))
         done(results[-1])
     return GateReport(context.device_name, context.precision, str(context.golden.folder), tuple(results))

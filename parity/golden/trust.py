@@ -73,8 +73,8 @@ def trusted(golden: DumpView, sampled: bool = False, smaller: bool = False) -> O
         raise UsageError(f"{golden.folder} is a device's run, not a golden; a golden comes from a reference only")
     if golden.manifest.case.sampling and not sampled:
         raise UsageError(
-            f"{golden.folder} samples: `parity run`, `parity diff` and `parity report` take it; what else judges "
-            "compares greedy decoding, or samples by itself (`parity gate --only sampling` on a greedy golden)"
+            f"{golden.folder} samples: `parity run`, `parity diff`, `parity report` and nights take it, and of the "
+            "gates provenance, stages and sampling; what else judges compares greedy decoding"
         )
     if golden.keeps and not smaller:
         raise UsageError(

@@ -15,6 +15,7 @@ from parity.errors import UsageError
 from parity.golden.keeping import Record, joined
 from parity.golden.manifest import Generation, Manifest, PromptCase, TensorRow, Variant
 from parity.reproducing import quoted
+from parity.sampling import as_text, from_text
 from parity.shown import View
 from parity.stages import Named
 
@@ -204,6 +205,9 @@ class PromptSlice(DumpView):
             budget = case.max_new_tokens
             if cut.generation is not None and cut != case.prompts[prompt]:
                 budget = len(cut.generation.emitted)
+        if cut.uniforms and budget < case.max_new_tokens:  # as many rounds of numbers as the view has tokens
+            numbers = from_text(cut.uniforms, case.max_new_tokens, case.k)
+            cut = cut.model_copy(update={"uniforms": as_text(numbers[:budget])})
         case = case.model_copy(update={"prompts": (cut,), "max_new_tokens": budget})
         manifest = whole.manifest.model_copy(update={"case": case, "tensors": tuple(rows.values())})
         super().__init__(whole.folder, manifest, whole.declared, rows, parts)

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from parity.batching import BatchCall, BatchVerbs
+from parity.batching import BatchCall, BatchVerbs, LanesContinue
 from parity.errors import DeviceEnded
 from parity.guard import combined
 from parity.isolation.process import DeviceProcess, ProcessLimits
@@ -179,6 +179,22 @@ class IsolatedSavingDevice(IsolatedDevice):
         self._verb("restore", [str(name)], None)
 
 
+class IsolatedLanesContinue(LanesContinue, IsolatedDevice):
+    """One of several lanes whose prefills continue from their caches."""
+
+
+class IsolatedLanesSave(IsolatedDevice):
+    """One of several lanes whose sequences can be taken off and put back."""
+
+    def save_batch(self, lanes: Sequence[int], names: Sequence[str]) -> None:
+        """See `SavingInLanes.save_batch`."""
+        self._verb("save_batch", [list(map(int, lanes)), list(map(str, names))], None)
+
+    def restore_batch(self, lanes: Sequence[int], names: Sequence[str]) -> None:
+        """See `SavingInLanes.restore_batch`."""
+        self._verb("restore_batch", [list(map(int, lanes)), list(map(str, names))], None)
+
+
 class IsolatedPlainDevice(IsolatedDevice):
     """One that decodes plainly in one call."""
 
@@ -220,6 +236,8 @@ KINDS: dict[str, type[IsolatedDevice]] = {
     "batches": IsolatedBatchedDevice,
     "continues": IsolatedContinuingDevice,
     "saves": IsolatedSavingDevice,
+    "continues in lanes": IsolatedLanesContinue,
+    "saves in lanes": IsolatedLanesSave,
     "poisons": IsolatedPoisonableDevice,
     "decodes": IsolatedPlainDevice,
     "inspects": IsolatedInspectableDevice,

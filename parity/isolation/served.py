@@ -22,6 +22,7 @@ from parity.seam import (
     UNWATCHED,
     Batched,
     Continuing,
+    ContinuingInLanes,
     Device,
     Inspectable,
     Looping,
@@ -31,6 +32,7 @@ from parity.seam import (
     SamplesInLanes,
     Sampling,
     Saving,
+    SavingInLanes,
     Side,
 )
 
@@ -135,6 +137,8 @@ class DeviceServer:
             "batches": Batched,
             "continues": Continuing,
             "saves": Saving,
+            "continues in lanes": ContinuingInLanes,
+            "saves in lanes": SavingInLanes,
             "poisons": Poisonable,
             "decodes": PlainDecoding,
             "inspects": Inspectable,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from parity import limits
 from parity.errors import UsageError
+from parity.gates.gate import SAMPLED
 from parity.nightly.matrix import AxisPatterns, IncludeRow, NightMatrix
 from parity.nightly.records import Cell, CellAxes
 
@@ -150,6 +151,9 @@ def _cell(matrix: NightMatrix, axes: CellAxes, settings: dict[str, Any]) -> Cell
             f"{matrix.path}: {axes.name}: the largest K of cases.{axes.case}.schedule is {max(case.schedule)}, its "
             "cells have no other: keep them out with [[only]] or [[exclude]]"
         )
+    said = _settings(matrix.run.said | case.said | settings)
+    if case.sample:
+        said = _drawn(matrix, axes, said)
     return Cell(
         axes=axes,
         target=matrix.located(case.target),
@@ -159,11 +163,24 @@ def _cell(matrix: NightMatrix, axes: CellAxes, settings: dict[str, Any]) -> Cell
         golden=matrix.located(_golden(matrix, axes)),
         schedule=case.schedule,
         kv_cache=case.kv_cache,
+        sample=case.sample,
         device=_device(matrix, axes),
         precision=matrix.policies[axes.policy].precision,
         bounds=matrix.bounds(axes.policy),
-        **_settings(matrix.run.said | case.said | settings),
+        **said,
     )
+
+
+def _drawn(matrix: NightMatrix, axes: CellAxes, said: dict[str, Any]) -> dict[str, Any]:
+    """A cell whose tokens are drawn: its golden is for few gates, and is not diagnosed."""
+    others = [gate for gate in said.get("gates", matrix.run.gates) if gate not in SAMPLED]
+    if others or said.get("kind") == "bench":
+        what = f"gate {others[0]}" if others else 'kind = "bench"'
+        raise UsageError(
+            f"{matrix.path}: {axes.name} samples, and {what} is of greedy decoding: its case, or an include, names "
+            f"gates of {', '.join(SAMPLED)} alone"
+        )
+    return said | {"diagnose": False, "speed_tokens": 0}
 
 
 def _settings(said: dict[str, Any]) -> dict[str, Any]:

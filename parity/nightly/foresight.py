@@ -21,6 +21,7 @@ from parity.gates.acceptance_interval import PROMPTS, least_rounds
 from parity.gates.context import GateContext
 from parity.golden.store import Dump
 from parity.golden.trust import refuse_stale
+from parity.nightly.goldens import GREEDY
 from parity.nightly.process import environment
 from parity.nightly.records import Cell
 from parity.policy import read_policy
@@ -70,8 +71,10 @@ def _golden(cell: Cell) -> Iterator[str]:
         raise UsageError(f"{cell.golden} is no golden")
     ks = [",".join(map(str, ks)) for ks in (case.ks, cell.schedule or (cell.axes.k,))]
     caches = [said or "the dtype of its passes" for said in (case.kv_cache, cell.kv_cache)]
+    drawn = [said or GREEDY for said in (case.sampling, cell.sample)]
     budgets = str(case.max_new_tokens), str(cell.max_new_tokens)
-    for what, there, wanted in (("K", *ks), ("new tokens", *budgets), ("caches in", *caches)):
+    asked = (("K", *ks), ("new tokens", *budgets), ("caches in", *caches), ("tokens drawn by", *drawn))
+    for what, there, wanted in asked:
         if there != wanted:
             yield f"the golden {cell.golden} is of {what} {there}, not {wanted}"
     refuse_stale(golden)

@@ -21,6 +21,9 @@ from parity.nightly.process import Answer, GoldenJob
 from parity.partial import partial_folder
 from parity.remote import Unreachable, ask, open_store, said
 
+GREEDY = "nothing, greedily"
+"""What tokens are drawn by that are not."""
+
 
 def cache() -> Path:
     """Where goldens are kept between nights: `$PARITY_HOME/nightly/goldens`."""
@@ -146,7 +149,7 @@ def identity(job: GoldenJob) -> str:
     """
     sides = (_digests(checkpoint(Path(path))) for path in (job.target, job.drafter))
     parts: tuple[Any, ...] = (*sides, digest_files([Path(job.prompts)]), job.schedule or job.k, job.max_new_tokens)
-    parts = (*parts, job.kv_cache) if job.kv_cache else parts
+    parts = (*parts, *filter(None, (job.kv_cache, job.sample)))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
@@ -164,7 +167,7 @@ def fits(job: GoldenJob, golden: Dump) -> None:
         f"K = {_said(case.ks)}, not {_said(job.schedule or (job.k,))}": case.ks != (job.schedule or (job.k,)),
         f"partial KV {case.partial_kv}": bool(case.partial_kv),
         f"caches in {case.kv_cache or 'the dtype of its passes'}": case.kv_cache != job.kv_cache,
-        "tokens that are sampled": bool(case.sampling),
+        f"tokens drawn by {case.sampling or GREEDY}, not {job.sample or GREEDY}": case.sampling != job.sample,
         f"{case.max_new_tokens} new tokens, not {job.max_new_tokens}": case.max_new_tokens != job.max_new_tokens,
         f"other prompts than {job.prompts}": case.prompts_digest != prompts,
         **{

@@ -24,6 +24,7 @@ from parity.gates import GATES
 from parity.kv_cache import FORM
 from parity.nightly.records import CellKind, Label
 from parity.policy import source_of
+from parity.sampling import read_sampling, written
 
 FAMILY = "peagle"
 """The label of the family where a case names its drafter itself."""
@@ -34,6 +35,14 @@ def _gates(names: tuple[str, ...]) -> tuple[str, ...]:
     if unknown := [name for name in names if name not in GATES]:
         raise ValueError(f"{unknown[0]} is no gate; there is {', '.join(GATES)}")
     return tuple(name for name in GATES if name in names)
+
+
+def _sampling(text: str) -> str:
+    """Settings to sample by with every one of them named, as a golden says them."""
+    try:
+        return written(read_sampling(text)) if text else ""
+    except UsageError as error:
+        raise ValueError(str(error)) from None
 
 
 def _listed(value: Any) -> Any:
@@ -80,7 +89,8 @@ class MatrixCase(CellSettings):
     """Checkpoints, prompts and budget; `golden` where one exists already: `{k}` and `{family}` in it are filled in.
 
     Where a golden is named, `prompts` may be left out. `schedule` is K of each round in turn; the largest of them is
-    the K of its cells. `kv_cache` are the formats of the caches, as `parity.kv_cache` reads them.
+    the K of its cells. `kv_cache` are the formats of the caches, as `parity.kv_cache` reads them. `sample` is how its
+    tokens are drawn, as `parity.sampling` reads it; greedily where empty.
     """
 
     target: Name
@@ -91,6 +101,7 @@ class MatrixCase(CellSettings):
     golden: Name = ""
     schedule: Annotated[tuple[Drafts, ...], Field(max_length=limits.SCHEDULE)] = ()
     kv_cache: Annotated[str, StringConstraints(pattern=f"^({FORM})?$")] = ""
+    sample: Annotated[str, AfterValidator(_sampling)] = ""
 
     @model_validator(mode="after")
     def _whole(self) -> MatrixCase:

@@ -27,6 +27,7 @@ class GoldenJob(NightRecord):
         name: of the case, family and K it is for.
         schedule: K of each round in turn; nothing where all have `k`.
         kv_cache: formats of its caches; empty for the dtype of its passes.
+        sample: how its tokens are drawn; empty for greedy ones.
         given: an existing golden, folder or fsspec URL; '' makes one, or takes the one made before.
         share: fsspec URL below which goldens are kept for other machines; '' keeps it here alone.
     """
@@ -39,6 +40,7 @@ class GoldenJob(NightRecord):
     k: int
     schedule: tuple[int, ...] = ()
     kv_cache: str = ""
+    sample: str = ""
     given: str = ""
     share: str = ""
 
@@ -55,6 +57,7 @@ class GoldenJob(NightRecord):
             k=axes.k,
             schedule=cell.schedule,
             kv_cache=cell.kv_cache,
+            sample=cell.sample,
             given=cell.golden,
             share=share,
         )

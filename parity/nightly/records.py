@@ -59,6 +59,7 @@ class Cell(NightRecord):
         golden: an existing golden, folder or fsspec URL; made from the checkpoints where empty.
         schedule: K of each round in turn; nothing where all have the cell's.
         kv_cache: formats of the golden's caches; empty for the dtype of its passes.
+        sample: how the golden's tokens are drawn, see `parity.sampling`; empty for greedy ones.
         device: as given to `--device`, the `tp` option included.
         bounds: policy file or name; the default policy of the precision where empty.
         gates: names of the gates to run.
@@ -73,6 +74,7 @@ class Cell(NightRecord):
     golden: str = ""
     schedule: tuple[int, ...] = ()
     kv_cache: str = ""
+    sample: str = ""
     device: str
     precision: Literal["bfloat16", "float32"] = "bfloat16"
     bounds: str = ""

@@ -51,7 +51,8 @@ def _answer(job: Job) -> Answer:
 
     assert job.cell is not None, "a job is a golden or a cell"
     golden = local(GoldenJob.of(job.cell.cell), job.cell.golden)
-    return Answer(result=judge_cell(job.cell.night, job.cell.cell, trusted(Dump(golden)), Path(mkdtemp())))
+    opened = trusted(Dump(golden), sampled=bool(job.cell.cell.sample))
+    return Answer(result=judge_cell(job.cell.night, job.cell.cell, opened, Path(mkdtemp())))
 
 
 def _make(job: GoldenJob, out: Path) -> None:
@@ -60,6 +61,7 @@ def _make(job: GoldenJob, out: Path) -> None:
 
     pair, k = (Path(job.target), Path(job.drafter)), job.schedule or job.k
     kept: dict[str, Any] = {"kv_cache": job.kv_cache} if job.kv_cache else {}
+    kept |= {"sample": job.sample} if job.sample else {}
     dump_golden(*pair, Path(job.prompts), k, job.max_new_tokens, out=out, **kept)
 
 

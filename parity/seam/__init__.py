@@ -24,12 +24,14 @@ from parity.seam.functions import Works as Works
 from parity.seam.hosting import Batched as Batched
 from parity.seam.hosting import ComputesElsewhere as ComputesElsewhere
 from parity.seam.hosting import Continuing as Continuing
+from parity.seam.hosting import ContinuingInLanes as ContinuingInLanes
 from parity.seam.hosting import Inspectable as Inspectable
 from parity.seam.hosting import Looping as Looping
 from parity.seam.hosting import OnRound as OnRound
 from parity.seam.hosting import PlainDecoding as PlainDecoding
 from parity.seam.hosting import Poisonable as Poisonable
 from parity.seam.hosting import Saving as Saving
+from parity.seam.hosting import SavingInLanes as SavingInLanes
 from parity.seam.layered import Layered as Layered
 from parity.seam.sampling import DRAWS as DRAWS
 from parity.seam.sampling import Decides as Decides

@@ -151,6 +151,35 @@ class Batched(Protocol):
 
 
 @runtime_checkable
+class ContinuingInLanes(Protocol):
+    """A device of several lanes whose prefills can continue from the caches of their lanes."""
+
+    def prefill_from_batch(
+        self,
+        lanes: Sequence[int],
+        cached: Sequence[int],
+        prompts: Sequence[Sequence[int]],
+        budgets: Sequence[int],
+        taps: Sequence[Tap],
+    ) -> Sequence[int]:
+        """`Continuing.prefill_from` of each lane, from as many rows as its own cache has of its own prompt."""
+        ...
+
+
+@runtime_checkable
+class SavingInLanes(Protocol):
+    """A device of several lanes whose sequences can be taken off and put back while others go on."""
+
+    def save_batch(self, lanes: Sequence[int], names: Sequence[str]) -> None:
+        """`Saving.save` of each lane; a name is its lane's own."""
+        ...
+
+    def restore_batch(self, lanes: Sequence[int], names: Sequence[str]) -> None:
+        """`Saving.restore` of each lane: the sequence that was saved under this name there."""
+        ...
+
+
+@runtime_checkable
 class Poisonable(Protocol):
     """A device whose dead cache rows can be overwritten, which shows whether anything reads them."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 from parity.api import compare_dumps, open_golden, run_device
 from parity.compare.generation import check_generation
 from parity.device.faults.sampling import fault as planted
-from parity.errors import UsageError
+from parity.errors import Inconclusive, UsageError
+from parity.gates.decisions_rows import read_draft_vocabulary
 from parity.golden.manifest import Manifest
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
@@ -132,6 +134,26 @@ def test_a_greedy_run_is_none_over_a_golden_that_samples(golden, shallow_golden,
 def test_what_judges_greedy_decoding_refuses_a_golden_that_samples(command, parity, golden):
     found = parity(command, "--golden", golden.folder)
     assert found.code == 2 and "samples: `parity run`, `parity diff`" in found.err
+
+
+def test_the_gate_of_sampling_judges_on_a_golden_that_samples(parity, golden, monkeypatch):
+    monkeypatch.setattr("parity.gates.sampling.gate.ROUNDS", 1)
+    monkeypatch.setattr("parity.gates.sampling.gate.PROMPTS", 1)
+    found = parity("gate", "--only", "sampling", "--golden", golden.folder, "--no-isolate")
+    assert found.code == 0 and "replay, in lanes" in found.out, found.out + found.err
+
+
+def test_drafts_that_are_drawn_tell_no_column_of_the_vocabulary(golden):
+    assert read_draft_vocabulary(golden).whole
+    nameless = copy(golden)
+    model = golden.manifest.model.model_copy(update={"draft_vocabulary": (7,) * golden_width(golden)})
+    nameless.manifest = golden.manifest.model_copy(update={"model": model})
+    with pytest.raises(Inconclusive, match="samples its drafts"):
+        read_draft_vocabulary(nameless)
+
+
+def golden_width(golden):
+    return golden.contents("float32", 0, 1, "drafter.logits").shape[1]
 
 
 def test_a_golden_that_samples_can_be_verified_and_is_never_a_default(parity, sampled_golden):

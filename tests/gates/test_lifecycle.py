@@ -12,6 +12,7 @@ import pytest
 
 from parity import device
 from parity.batching import perform
+from parity.device.batch import Batch
 from parity.device.faults import CATALOGUE
 from parity.drive import free_rounds, untapped
 from parity.errors import UsageError
@@ -26,6 +27,8 @@ RED = {
     "life-restore-caches-left": "off-loaded and restored",
     "life-restore-taps-left": "off-loaded and restored",
     "life-chunk-blind": "prefill in chunks",
+    "life-hit-page-of-neighbour": "prefix hit, in lanes",
+    "life-restore-taps-of-neighbour": "off-loaded and restored, in lanes",
 }
 """A check of each fault's that has to fail."""
 
@@ -38,8 +41,9 @@ def judged(gate_checks):
 @pytest.mark.parametrize("limits", first([None, ProcessLimits()]))
 def test_a_clean_device_passes_at_every_cut(limits, judged):
     checks = judged("numpy", limits=limits)
-    assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 7
+    assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 11
     assert "the same bits" in checks["off-loaded and restored"].evidence
+    assert "beside sequences in mid-generation" in checks["after an abort, in lanes"].evidence
     assert "0 rows cached, 1 rows cached, 5 rows cached, 16 rows cached" in checks["prefix hit"].evidence
 
 
@@ -53,7 +57,10 @@ def test_what_continuing_leaves_out_fails(name, judged):
     assert checks[RED[name]].verdict == "fail", {check.name: check.evidence for check in checks.values()}
 
 
-@pytest.mark.parametrize("name", ["none", *sample(name for name in RED if name != "life-chunk-blind")])
+UNTAPPED = [name for name in RED if name != "life-chunk-blind" and not name.endswith("-of-neighbour")]
+
+
+@pytest.mark.parametrize("name", ["none", *sample(UNTAPPED)])
 def test_what_verbs_return_is_compared_where_nothing_is_tapped(name, judged):
     checks = judged(f"tests.gates.host_only:load,fault={name}")
     red = {check.name for check in checks.values() if check.verdict == "fail"}
@@ -104,9 +111,9 @@ def test_texts_that_end_before_a_round_of_several_tokens_are_named_as_not_exerci
     assert check.verdict == "not judged" and check.evidence.startswith("not exercised: behind none of")
 
 
-def ends_at_once(target, drafter, k, precision="bfloat16"):
+def ends_at_once(target, drafter, k, precision="bfloat16", lanes: int = 1):
     """Every first token ends the text."""
-    made = device.load(target, drafter, k, precision)
+    made = device.load(target, drafter, k, precision, lanes=lanes)
     vocabulary = tuple(range(json.loads((target / "config.json").read_text())["vocab_size"]))
     made.describe = partial(_ending, made.describe(), vocabulary)
     return made
@@ -117,10 +124,28 @@ def _ending(says, eos):
 
 
 def test_what_a_device_does_not_offer_is_not_judged(judged):
-    """A lane of a batch continues nothing alone."""
-    checks = judged("numpy,lanes=2")
+    """A lane of a batch continues nothing alone; one of this batch nothing beside others either."""
+    checks = judged("tests.gates.test_lifecycle:no_more_than_verbs,lanes=2")
     missing = {name for name, check in checks.items() if check.verdict == "not judged"}
-    assert missing == {"prefix hit", "off-loaded and restored"} and checks["the next prompt"].verdict == "pass"
+    alone = {"prefix hit", "off-loaded and restored"}
+    assert missing == alone | {f"{name}, in lanes" for name in alone} | {"prefill in chunks"}
+    assert checks["the next prompt"].verdict == "pass"
+
+
+class VerbsAlone(Batch):
+    prefill_from_batch = save_batch = restore_batch = None
+
+
+def no_more_than_verbs(target, drafter, k, precision="bfloat16", lanes: int = 2):
+    made = device.load(target, drafter, k, precision, lanes=lanes)
+    made.__class__ = VerbsAlone
+    return made
+
+
+def test_neighbours_that_have_all_ended_are_named_as_not_exercised(judged):
+    checks = judged("tests.gates.test_lifecycle:ends_at_once")
+    check = checks["after an abort, in lanes"]
+    assert check.verdict == "not judged" and check.evidence.startswith("not exercised: the texts of all neighbours")
 
 
 @pytest.mark.parametrize("family", FAMILIES if WHOLE else ["draft-model", "n-gram"])

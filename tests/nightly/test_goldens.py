@@ -18,6 +18,8 @@ from parity.remote import Unreachable
 from tests.golden.edits import rewrite
 from tests.nightly.conftest import ROOT
 
+DRAWN = "temperature=1.0,top_k=0,top_p=1.0,min_p=0.0,rule=residual"
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch) -> Path:
@@ -106,13 +108,14 @@ def test_a_kept_golden_names_the_checkpoints_where_they_are(job, make, tmp_path)
         ({"k": 4}, "is of K = 2, not 4"),
         ({"schedule": (2, 0)}, "is of K = 2, not 2,0"),
         ({"max_new_tokens": 5}, "is of 4 new tokens, not 5"),
+        ({"sample": DRAWN}, "is of tokens drawn by nothing, greedily, not temperature=1.0"),
         ({"target": "target-mxfp4"}, "is of another target"),
         ({"prompts": "prompts/raw.jsonl"}, "is of other prompts"),
     ],
-    ids=["K", "schedule", "budget", "target", "prompts"],
+    ids=["K", "schedule", "budget", "sampling", "target", "prompts"],
 )
 def test_a_given_golden_of_another_case_is_refused(change, words, job, tiny, tiny_golden):
-    change = {key: str(tiny / value) if isinstance(value, str) else value for key, value in change.items()}
+    change = {key: str(tiny / value) if key in ("target", "prompts") else value for key, value in change.items()}
     with pytest.raises(UsageError, match=words):
         provide(job.model_copy(update={"given": str(tiny_golden.folder), **change}), None)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from parity.golden.trust import trusted
 from parity.nightly.cell import judge_cell
 from parity.nightly.folder import NightFolder
 from parity.nightly.judge import broken
@@ -47,6 +48,18 @@ def test_a_clean_device_that_shows_a_part_passes_in_a_night(tiny_golden, tmp_pat
     cell = cell_of(tiny_golden, "numpy,show=layer-kernels", speed_tokens=0, gates=("stages",))
     found = judge_cell("night", cell, tiny_golden, tmp_path)
     assert (found.verdict, found.first) == ("pass", "")
+
+
+@pytest.mark.parametrize(
+    ("device", "verdict"), [("numpy", "pass"), ("parity.device.faults:sample_argmax_returned", "fail")]
+)
+def test_a_cell_that_samples_is_judged(device, verdict, sampled_golden, tmp_path):
+    golden = trusted(sampled_golden, sampled=True)
+    cell = cell_of(golden, device, sample=golden.manifest.case.sampling, gates=("provenance", "stages"), speed_tokens=0)
+    found = judge_cell("night", cell, golden, tmp_path)
+    assert found.verdict == verdict, found.first
+    said = {check["name"].split(",")[0]: check["verdict"] for gate in found.gates for check in gate["checks"]}
+    assert said["chained"] == said["float32 chained"] == verdict, found.gates
 
 
 @by_night

@@ -60,6 +60,26 @@ def test_a_schedule_is_for_the_cells_of_its_largest_k(expand):
         expand(changing.replace("[4, 0, 2]", "[4, 4]"))
 
 
+def test_a_case_that_samples_is_judged_by_the_gates_that_take_such_a_golden(expand):
+    drawn = TWO.replace("max_new_tokens = 8", 'max_new_tokens = 8\nsample = "temperature=1"\ngates = ["stages"]')
+    (one, *_) = expand(drawn)
+    assert one.sample == GoldenJob.of(one).sample == "temperature=1.0,top_k=0,top_p=1.0,min_p=0.0,rule=residual"
+    assert not one.diagnose and one.gates == ("stages",)
+    with pytest.raises(UsageError, match=r"peagle\.k2\.tp1\.loose samples, and gate taps is of greedy decoding"):
+        expand(drawn.replace('\ngates = ["stages"]', ""))
+    with pytest.raises(UsageError, match='samples, and kind = "bench" is of greedy decoding'):
+        expand(drawn.replace('gates = ["stages"]', 'gates = ["stages"]\nkind = "bench"'))
+    with pytest.raises(UsageError, match=r"cases\.chat\.sample: sampling 'hot': 'hot' is no setting with a value"):
+        expand(drawn.replace("temperature=1", "hot"))
+
+
+def test_the_matrix_of_batches_has_a_cell_of_each_family_engine_and_number_of_lanes_greedy_and_drawn():
+    found = cells(read_matrix(tiny("batches.toml")))
+    assert len(found) == 5 * 2 * 3 * 2 and {bool(cell.sample) for cell in found} == {False, True}
+    asked = {(gate, cell.axes.family) for cell in found for gate in cell.gates if cell.axes.device == "numpy"}
+    assert asked >= {(gate, cell.axes.family) for cell in found for gate in ("lifecycle", "sampling")}
+
+
 def test_the_matrix_of_families_reads():
     found = cells(read_matrix(tiny("families.toml")))
     assert {cell.axes.family for cell in found} == {"peagle", "eagle3", "draft-model", "ngram", "dflash"}

@@ -10,7 +10,7 @@ from parity.batching import VerbCall, perform, perform_together
 from parity.errors import DeviceFailed
 from parity.guard import guard
 from parity.isolation import ProcessLimits
-from parity.seam import Batched, Description, Poisonable
+from parity.seam import Batched, ContinuingInLanes, Description, Poisonable
 from parity.shown import shown_only
 
 
@@ -87,6 +87,29 @@ def test_single_verbs_are_those_of_the_last_lane(wrap):
         == [0]
     )
     assert {lanes for _, lanes in device.calls} == {(2,)}
+
+
+class Continues(Lanes):
+    def prefill_from_batch(self, lanes, cached, prompts, budgets, taps):
+        self.calls.append(("prefill_from", tuple(lanes), tuple(cached)))
+        return [prompt[-1] for prompt in prompts]
+
+    def save_batch(self, lanes, names):
+        self.calls.append(("save", tuple(lanes), tuple(names)))
+
+    def restore_batch(self, lanes, names):
+        self.calls.append(("restore", tuple(lanes), tuple(names)))
+
+
+@pytest.mark.parametrize("wrap", [lambda device: guard(device, "lanes"), lambda device: shown_only(device, "logits")])
+def test_what_lanes_continue_goes_through_what_stands_before_them(wrap):
+    device = Continues(3)
+    wrapped = wrap(device)
+    assert isinstance(wrapped, ContinuingInLanes) and not isinstance(wrap(Lanes(3)), ContinuingInLanes)
+    assert wrapped.prefill_from_batch([2, 0], [1, 4], [[5, 6], [7, 8]], [8, 9], [print, print]) == [6, 8]
+    wrapped.save_batch([1], ["a"])
+    wrapped.restore_batch([1], ["a"])
+    assert device.calls == [("prefill_from", (2, 0), (1, 4)), ("save", (1,), ("a",)), ("restore", (1,), ("a",))]
 
 
 def test_a_run_over_lanes_has_its_tensors_by_prompt_in_any_process(shallow_golden, tmp_path):
