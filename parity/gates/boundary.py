@@ -16,6 +16,7 @@ from parity.gates.rollback.history import RoundPlan, SequencePlan
 from parity.gates.rollback.invariants import InvariantBroken
 from parity.gates.rollback.kept import KeptRows, kept_rows
 from parity.gates.rollback.play import HistoryPlayer
+from parity.gates.rollback.shown_caches import as_far_as_shown
 from parity.guard import raised_text, refuses
 from parity.seam import Device, Looping
 from parity.stages import TARGET_LOGITS
@@ -48,8 +49,8 @@ def checks(context: GateContext) -> Iterator[Check]:
     except NotOffered as error:
         yield Check("admission", NOT_JUDGED, f"{error}: the device's own maximum is filled instead")
     else:
-        yield _admission("admission", ends)
-        yield _contents("contents at the end, float32", ends)
+        made = _admission("admission", ends), _contents("contents at the end, float32", ends)
+        yield from as_far_as_shown(made, context.device())
     yield from _own(context, judged=bool(ends.outcomes))
 
 
@@ -185,5 +186,5 @@ def _own(context: GateContext, judged: bool) -> Iterator[Check]:
     fed = GivenText(baseline, ids[: k + 2])
     _try(ends, device, fed, budget, 0, exact=True, kept=kept)
     _try(ends, device, fed, budget + 1, -1, exact=True, kept=kept)
-    yield _admission(f"own maximum, {most} positions", ends)
-    yield _contents("contents at its end", ends)
+    made = _admission(f"own maximum, {most} positions", ends), _contents("contents at its end", ends)
+    yield from as_far_as_shown(made, device)

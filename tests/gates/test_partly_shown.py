@@ -11,6 +11,7 @@ from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.producers import builder
 from parity.seam import Shown
+from tests.sample import by_night
 
 VIEW = "numpy,show=layer-kernels"
 
@@ -83,13 +84,58 @@ def test_taps_of_layers_that_are_hidden_are_not_judged(gate):
     assert check.verdict == "not judged" and "does not show target." in check.evidence, check
 
 
-@pytest.mark.parametrize("name", ["rollback", "boundary"])
+@pytest.mark.parametrize("name", ["rollback", pytest.param("boundary", marks=by_night)])
 def test_caches_that_are_declared_to_be_hidden_are_not_judged(name, shallow_golden, tmp_path):
     device = "numpy,show=layer-outputs"
     build = builder(device, shallow_golden)
     result = run_gate(GateContext(shallow_golden, device, build, "float32", tmp_path, 1, rotate=build.rotary()), name)
     assert result.verdict == "not judged", result
     assert "does not declare kv.target.0.k as shown" in result.checks[-1].evidence
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "says"),
+    [
+        ("rollback", "k_zero_skips_drafter", "drafter.logits row"),
+        pytest.param("boundary", "commit_cache_short", "drafter.logits row", marks=by_night),
+    ],
+)
+def test_what_breaks_where_caches_are_hidden_is_a_failure(name, fault, says, gate):
+    checks = gate(name, f"parity.device.faults:{fault},show=layer-outputs").values()
+    failing = [check for check in checks if check.verdict == "fail"]
+    assert failing and all(says in check.evidence for check in failing), checks
+
+
+class OnceARound:
+    """A device that drafts once a round, and again only behind an error."""
+
+    def __init__(self, inside):
+        self.inside, self.drafted = inside, False
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["inside"], name)
+
+    def prefill(self, *given):
+        self.drafted = False
+        return self.inside.prefill(*given)
+
+    def draft(self, tap, *k):
+        if self.drafted:
+            raise RuntimeError("this round has its drafts")
+        drafts = self.inside.draft(tap, *k)
+        self.drafted = True
+        return drafts
+
+    def commit(self, *given):
+        self.drafted = False
+        return self.inside.commit(*given)
+
+
+@pytest.mark.parametrize("view", ["logits+kv.*", "target.logits+verify.logits+kv.*"])
+def test_a_verb_that_shows_no_stage_to_raise_at_is_called_once(view, gate):
+    """Where its last stage, or every one, is hidden."""
+    checks = gate("rollback", f"numpy,show={view}", OnceARound)
+    assert not [check for check in checks.values() if check.verdict == "fail"], checks
 
 
 LOOP = "docs.ports.fused_loop:load"

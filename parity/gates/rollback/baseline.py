@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from parity.errors import Inconclusive, NotShown, UsageError
+from parity.errors import UsageError
 from parity.files import config_of
+from parity.gates.rollback.shown_caches import require_caches
 from parity.golden.views import TrustedGolden
 from parity.seam import Device
-from parity.shown import View, stages_of
 from parity.stages import DRAFTER_LOGITS, TARGET_LOGITS
 
 FLOAT32_BOUND = 256 * 2.0**-23
@@ -104,7 +104,7 @@ class Baseline:
         """Cache rows, logits and routes of one prefill over the whole text, by stage.
 
         Raises:
-            Inconclusive: the device hands no cache contents over.
+            Inconclusive: the device hands over no contents of a cache that it does not declare to hide.
         """
         tap = RecordingTap()
         self.device.prefill(self.text, 1, tap)
@@ -156,34 +156,6 @@ class GivenText(Baseline):
     def __init__(self, baseline: Baseline, more: Sequence[int]):
         super().__init__(baseline.device, baseline.prompt, baseline.ids, baseline.more + len(more), baseline.tied)
         self._grown = [*baseline.text, *more], {}
-
-
-def cache_stages(device: Device) -> Iterator[str]:
-    """Full names of the cache stages of a device of these layers."""
-    says = device.describe()
-    names = stages_of(says)
-    yield from (name for name in names if name.startswith("kv."))
-
-
-def require_caches(device: Device, tensors: Mapping[str, np.ndarray]) -> None:
-    """Refuse to judge what was not shown.
-
-    Raises:
-        NotShown: a cache stage is missing, as the device's description says.
-        Inconclusive: one is missing that it does not leave out.
-    """
-    missing = [stage for stage in cache_stages(device) if stage not in tensors]
-    if not missing:
-        return
-    says = device.describe()
-    view = View(says.shown, stages_of(says))
-    many = f"({len(missing)} cache stages are missing)"
-    if not any(map(view.shows, missing)):
-        raise NotShown(f"{says.name} does not declare {missing[0]} as shown {many}: what is in its caches is unknown")
-    raise Inconclusive(
-        f"device {says.name} hands over no {missing[0]} {many}: "
-        "give the tap every kv.* stage at the end of prefill and commit"
-    )
 
 
 def row_errors(rows: np.ndarray, true: np.ndarray, start: int = 0) -> np.ndarray:

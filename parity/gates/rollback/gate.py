@@ -23,6 +23,7 @@ from parity.gates.rollback.repeat import (
     unless_device_fails,
 )
 from parity.gates.rollback.sameness import WithinNoise
+from parity.gates.rollback.shown_caches import as_far_as_shown
 from parity.seam import Device, Poisonable
 from parity.shown import stages_of
 from parity.stages import TARGET_LOGITS
@@ -39,6 +40,10 @@ NOT_TRANSACTIONAL = (
 def checks(context: GateContext) -> Iterator[Check]:
     """The invariants in float32, then those that hold bit for bit in the context's precision."""
     device = context.device("float32")
+    yield from as_far_as_shown(_checks(context, device), device)
+
+
+def _checks(context: GateContext, device: Device) -> Iterator[Check]:
     baselines = baselines_of(context, device)
     exploration, line = explored(context, device, baselines, "float32", context.histories)
     yield line

@@ -9,9 +9,10 @@ import numpy as np
 
 from parity.compare.report import Place
 from parity.families import BLOCK, MODEL, family_of
-from parity.gates.rollback.baseline import FLOAT32_BOUND, Baseline, require_caches, row_errors
+from parity.gates.rollback.baseline import FLOAT32_BOUND, Baseline, row_errors
 from parity.gates.rollback.kept import KeptRows
 from parity.gates.rollback.sameness import BitExact, RepeatComparison, changed_row
+from parity.gates.rollback.shown_caches import require_caches
 from parity.seam import Device
 from parity.shown import stages_of
 from parity.stages import DRAFTER_INPUT_IDS, DRAFTER_LOGITS, DRAFTER_POSITIONS, DRAFTER_SLOTS
@@ -128,14 +129,15 @@ class Invariants:
                 raise InvariantBroken("state", message, self.place(stage, row))
 
     def caches(self, tensors: dict[str, np.ndarray], verified: dict[str, np.ndarray] | None = None) -> None:
-        """Lengths, kept rows, new rows."""
+        """Lengths, kept rows, new rows of what is shown of them."""
         sequence = self.sequence
         require_caches(self.device, tensors)
         drafter = sequence.cached if sequence.drafting and MODEL in self.family.has else None
         for side, length in (("target", sequence.length), ("drafter", drafter)):
             if length is None:
                 continue
-            self._length(f"kv.{side}.length", tensors, length)
+            if f"kv.{side}.length" in tensors:
+                self._length(f"kv.{side}.length", tensors, length)
             for stage in (s for s in tensors if s.startswith(f"kv.{side}.") and not s.endswith(".length")):
                 self._contents(stage, tensors[stage], length, verified)
         sequence.caches = {stage: x for stage, x in tensors.items() if stage.startswith("kv.")}

@@ -19,9 +19,6 @@ from parity.guard import raised_text, refuses
 from parity.seam import Device, Poisonable
 from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS, TARGET_LOGITS, TARGET_TOKENS, VERIFY_LOGITS, VERIFY_TOKENS
 
-LAST = {"draft": DRAFT_TOKENS, "verify": VERIFY_TOKENS}
-"""The last stage of a verb: a tap that raises there has seen everything."""
-
 
 class RestartRound(Exception):
     """An injected error after which the round starts again from `draft`."""
@@ -135,16 +132,16 @@ class HistoryPlayer(Invariants):
         return self.k if plan.asked is None else plan.asked
 
     def _rehearse(self, plan: RoundPlan, drafts: np.ndarray, routes: dict[str, np.ndarray]) -> None:
-        """Draft and verify up to their last stage, where the tap raises."""
+        """Draft and verify up to the last stage that is shown, where the tap raises: it has seen everything."""
         if self.sequence.drafting:
-            self._fail("draft", LAST["draft"], (), {}, _told(plan))
-        self._fail("verify", LAST["verify"], (drafts,), routes)
+            self._fail("draft", self._last("draft"), (), {}, _told(plan))
+        self._fail("verify", self._last("verify"), (drafts,), routes)
 
     def _broken_prefill(self, error: TapError) -> None:
         """A prefill of another prompt fails in mid-sequence: the sequence continues."""
         other = self.baselines[(self.baselines.index(self.sequence.baseline) + 1) % len(self.baselines)]
         self.coverage.errors["prefill"] += self._fail("prefill", self._at("prefill", error), (other.ids, 2), {})
-        self.failed.pop("prefill")
+        self.failed.pop("prefill", None)
 
     def _verbs(self, plan: RoundPlan, error: TapError | None) -> None:
         sequence, before, k = self.sequence, self.sequence.length, self._asked(plan)
@@ -202,18 +199,26 @@ class HistoryPlayer(Invariants):
         self._again(verb, tap.tensors)
         return result, tap
 
-    def _at(self, verb: str, error: TapError) -> int:
-        return error.where * self.stages.get(verb, 1) // 1000
+    def _at(self, verb: str, error: TapError) -> int | None:
+        """The number of the stage at which the tap raises; None where the verb shows none."""
+        count = self.stages.get(verb, 1)
+        return error.where * count // 1000 if count else None
+
+    def _last(self, verb: str) -> int | None:
+        return self.stages.get(verb, 0) - 1 if self.stages.get(verb) else None
 
     def _fail(
         self,
         verb: str,
-        at: int | str,
+        at: int | None,
         arguments: tuple[Any, ...],
         routes: dict[str, np.ndarray],
         behind: tuple[int, ...] = (),
     ) -> bool:
-        """Call a verb with a tap that raises; whether it came to that."""
+        """Call a verb with a tap that raises; whether it came to that. A verb without a stage is not called: it would
+        run to its end."""
+        if at is None:
+            return False
         tap = RecordingTap(at, routes)
         try:
             getattr(self.device, verb)(*arguments, tap, *behind)
