@@ -76,7 +76,7 @@ def components(
         return (Component(held.says, 1.0, None, where),)
     found: list[Component] = []
     with suppress(TimeIsUp):
-        for readings in _readings(wrong, golden, run.manifest.case.mode, products, len(rows.golden)):
+        for readings in _readings(wrong, golden, run.manifest.case.mode, products, len(rows.golden), check):
             for one in readings:
                 found += [replace(one, where=where)] if one is not None and _is_near(one) else []
                 check()
@@ -104,7 +104,12 @@ def _is_near(one: Component) -> bool:
 
 
 def _readings(
-    wrong: WrongRows, golden: TrustedGolden, mode: str, products: Callable[[], Sequence[StageProduct]], count: int
+    wrong: WrongRows,
+    golden: TrustedGolden,
+    mode: str,
+    products: Callable[[], Sequence[StageProduct]],
+    count: int,
+    check: Callable[[], None],
 ) -> Iterator[Iterable[Component | None]]:
     """All of them in groups, those that ask for least first."""
     for one in in_elements(wrong):
@@ -117,4 +122,4 @@ def _readings(
             for one in in_elements(behind):
                 yield (one and replace(one, says=f"{product.inside}: {one.says}"),)
         if behind is not None:
-            yield in_products(behind, product)
+            yield in_products(behind, product, check)

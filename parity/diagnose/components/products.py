@@ -80,13 +80,16 @@ class StageProduct(Protocol):
         ...
 
 
-def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component | None]:
-    """Every reading, what takes least time first."""
+def in_products(
+    wrong: WrongRows, product: StageProduct, check: Callable[[], None] = lambda: None
+) -> Iterator[Component | None]:
+    """Every reading, what takes least time first; `check` raises where the time is up."""
     x, parts = product.x[wrong.numbers], product.parts
+    others = _in_time(product.others(), check)
     if product.weight is None:
         yield best_of(
             wrong.judged(f"{wrong.where}{says}", (other[wrong.numbers] - x)[:, wrong.columns], 0)
-            for says, other in product.others()
+            for says, other in others
         )
         yield from in_table(wrong, product.table) if product.table is not None else ()
         return
@@ -102,12 +105,16 @@ def in_products(wrong: WrongRows, product: StageProduct) -> Iterator[Component |
     if product.keys is not None:
         width = product.weight.shape[1] - sum(last - first == 1 for _, first, last in parts)
         yield in_keys(wrong, weight[:, :width], product.keys(wrong.numbers.tolist()))
-    yield best_of(
-        _entered_otherwise(wrong, says, other[wrong.numbers] - x, weight, parts) for says, other in product.others()
-    )
+    yield best_of(_entered_otherwise(wrong, says, other[wrong.numbers] - x, weight, parts) for says, other in others)
     yield any_weight(wrong, x)
     yield best_of(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
     yield entered(wrong, weight, parts)
+
+
+def _in_time(others: Iterator[tuple[str, np.ndarray]], check: Callable[[], None]) -> Iterator[tuple[str, np.ndarray]]:
+    for each in others:
+        check()
+        yield each
 
 
 def in_faint_parts(wrong: WrongRows, product: StageProduct) -> Component | None:
