@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from parity.compare.rows import StageRows
+from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.products import in_faint_changes, in_faint_parts, in_products
 from parity.diagnose.components.rotations import in_rotations
@@ -209,6 +210,25 @@ PRODUCTS = {
 @pytest.mark.parametrize("says", PRODUCTS)
 def test_the_part_of_a_product_is_said(says):
     assert said(in_products(wrong(WHOLE, PRODUCTS[says]), PRODUCT)).startswith(says)
+
+
+def test_no_change_is_made_once_the_time_is_up():
+    """There may be hundreds of what could have entered: the limit is asked before each."""
+    made = []
+
+    class Many(Toy):
+        def others(self):
+            for number in range(100):
+                made.append(number)
+                yield "anything", X
+
+    def check():
+        if len(made) == 3:
+            raise TimeIsUp
+
+    with pytest.raises(TimeIsUp):
+        said(in_products(wrong(WHOLE, WHOLE + random(*WHOLE.shape, seed=4)), Many(X, W), check))
+    assert made == [0, 1, 2]
 
 
 def test_more_rows_than_inputs_tell_any_weight_from_any_other_error():
