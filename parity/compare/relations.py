@@ -63,11 +63,10 @@ def relation(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
         return "every row"
     covering = Covering.of(bad, judged, facts)
     best = covering.best()
-    if best is not None and best.excess >= 0 and not best.within:
+    if best is not None and best.excess >= 0:
         return best.says
-    mostly = _edge(bad, judged, facts) or (best.says if best is not None and best.excess >= 0 else "")
     fitting = (found for found in covering.exact() if found.excess >= -BITS or len(found.parts) == 1)
-    return mostly or next((_too_few(count, all_, found) for found in fitting), "")
+    return _edge(bad, judged, facts) or next((_too_few(count, all_, found) for found in fitting), "")
 
 
 def _too_few(count: int, all_: int, found: Found) -> str:
