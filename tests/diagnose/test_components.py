@@ -14,6 +14,7 @@ from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.products import in_faint_changes, in_faint_parts, in_products
 from parity.diagnose.components.rotations import in_rotations
+from parity.diagnose.components.sums import in_sums
 from parity.diagnose.components.wrong import WrongRows, preferred
 from parity.stages import declared
 
@@ -210,6 +211,16 @@ PRODUCTS = {
 @pytest.mark.parametrize("says", PRODUCTS)
 def test_the_part_of_a_product_is_said(says):
     assert said(in_products(wrong(WHOLE, PRODUCTS[says]), PRODUCT)).startswith(says)
+
+
+def test_heads_that_are_right_but_for_a_factor_in_each_row_are_said_together():
+    heads = [(f"head {one}", X[:, 16 * one : 16 * one + 16] @ W[:, 16 * one : 16 * one + 16].T) for one in range(4)]
+    factors = np.linspace(0.5, 0.9, ROWS)[:, None]
+    device = WHOLE + sum((factors - 1) * part for _, part in heads[1:3])
+    told = str(in_sums(wrong(WHOLE, device), heads))
+    assert told.startswith("head 1, head 2: the keys' weights add up to other sums, 0.52 to 0.8")
+    other = in_sums(wrong(WHOLE, WHOLE + random(*WHOLE.shape, seed=8)), heads)
+    assert other is None or not other.whole
 
 
 def test_no_change_is_made_once_the_time_is_up():

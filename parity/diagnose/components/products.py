@@ -12,6 +12,7 @@ from parity.diagnose.components.keys import in_keys
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
 from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.seen_keys import Keys
+from parity.diagnose.components.sums import in_sums
 from parity.diagnose.components.tables import in_table
 from parity.diagnose.components.weights import any_weight, block_scales, in_weights
 from parity.diagnose.components.wrong import FULL, Component, WrongRows, best_of
@@ -105,6 +106,10 @@ def in_products(
     if product.keys is not None:
         width = product.weight.shape[1] - sum(last - first == 1 for _, first, last in parts)
         yield in_keys(wrong, weight[:, :width], product.keys(wrong.numbers.tolist()))
+        yield in_sums(
+            wrong,
+            [(name, part) for (name, part), (_, first, last) in zip(held, parts, strict=True) if last - first > 1],
+        )
     yield best_of(_entered_otherwise(wrong, says, other[wrong.numbers] - x, weight, parts) for says, other in others)
     yield any_weight(wrong, x)
     yield best_of(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
