@@ -74,18 +74,16 @@ def bounds_of(quantity: Quantity, facts: Facts, bad: np.ndarray) -> Iterator[Bou
         yield Bound(quantity.between.format(low, high), least, most, tried**2)
 
 
-def _counted(what: str, fact: str, of: str = "") -> Quantity:
+def _counted(what: str, fact: str, of: str = "", number: Callable[[float], str] = _whole) -> Quantity:
     """So many of something, or more, or fewer."""
-    return Quantity(fact, what, f"{what} or more", f"{what} or fewer", of=of)
+    return Quantity(fact, what, f"{what} or more", f"{what} or fewer", number=number, of=of)
 
 
 QUANTITIES = (
     Quantity("prompt", "prompt {0} only", "from prompt {0} on"),
     Quantity("round", "round {0} only", "from round {0} on", "up to round {0}", "rounds {0} to {1}"),
-    Quantity(
-        "accepted", "rounds behind one that accepted {0}", "rounds behind one that accepted {0} or more", number=_drafts
-    ),
-    Quantity("accepts", "rounds that accept {0}", "rounds that accept {0} or more", number=_drafts),
+    _counted("rounds behind one that accepted {0}", "accepted", number=_drafts),
+    _counted("rounds that accept {0}", "accepts", number=_drafts),
     _counted("passes with {0} cached rows", "cached"),
     Quantity("position", "position {0} only", "from position {0} on", "up to position {0}", "positions {0} to {1}"),
     Quantity("token", "token {0} only", "token ids from {0} on", "token ids up to {0}", "token ids {0} to {1}"),
