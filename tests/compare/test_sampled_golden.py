@@ -18,7 +18,7 @@ from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.sampling import as_text, from_text, read_sampling, written
 from parity.seam import Sampling
-from tests.sample import first, sample
+from tests.sample import by_night, first, sample
 
 FACTORY = "tests.compare.own_sampling"
 TOKENS = ("target.tokens", "drafter.draft_tokens", "verify.tokens")
@@ -136,6 +136,7 @@ def test_what_judges_greedy_decoding_refuses_a_golden_that_samples(command, pari
     assert found.code == 2 and "samples: `parity run`, `parity diff`" in found.err
 
 
+@by_night  # nightly/test_judge asks the gate on such a golden in every run
 def test_the_gate_of_sampling_judges_on_a_golden_that_samples(parity, golden, monkeypatch):
     monkeypatch.setattr("parity.gates.sampling.gate.ROUNDS", 1)
     monkeypatch.setattr("parity.gates.sampling.gate.PROMPTS", 1)
