@@ -69,6 +69,19 @@ def test_a_red_run_says_what_where_since_when_whose_and_what_to_do_next(columns,
     assert set(listed(lines)) == set(red)
 
 
+@pytest.mark.parametrize(("mode", "says"), [("local", " only (1 of 2)"), ("chained", None)])
+def test_a_local_comparison_says_in_which_layers_its_first_stage_fails(mode, says, shown):
+    """In a chained one an error travels from layer to layer."""
+
+    def beside_a_clean_layer(report):
+        clean_one = replace(report.first_stage, layer=report.first_stage.layer + 1, verdict="pass", first=None)
+        return replace(report, mode=mode, stages=(*report.stages, clean_one))
+
+    report, lines = shown(WRONG, change=beside_a_clean_layer)
+    told = [line.removeprefix("layers").strip() for line in lines if line.startswith("layers")]
+    assert told == ([f"layer {report.first_stage.layer}{says}"] if says else [])
+
+
 @pytest.mark.parametrize("plant", [values(with_nan, FFN), drop(FFN, ("bfloat16",))])
 def test_what_is_wrong_whatever_the_values_is_said_once_and_its_family_fails(plant, shown):
     report, lines = shown(plant)
