@@ -107,7 +107,7 @@ def _compared(
 
 
 def _gated(golden: TrustedGolden, engine: str, precision: str, gates: Sequence[str]) -> Result:
-    """Verdicts of the gates, and what of them is no pass."""
+    """Verdicts of the gates, and every check that does not pass."""
     report = gate_device(golden, engine, precision, gates)
     checks = [(result.gate, check) for result in report.results for check in result.checks]
     said = [

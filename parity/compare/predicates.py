@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.compare.facts import Facts
 from parity.compare.quantities import QUANTITIES, bounds_of
+from parity.compare.siblings import LayerRule, layer_rules
 
 PERIODS = tuple(2**power for power in range(1, 13))
 """Tiles and pages are powers of two."""
@@ -68,19 +69,14 @@ def layers(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """One layer, odd or even ones, or from one on; where the rows are of several."""
     if facts.layer is None or not bad.any():
         return
-    least, most, tried = int(facts.layer[bad].min()), int(facts.layer[bad].max()), len(np.unique(facts.layer))
-    for says, holds, chosen in (
-        (f"layer {least} only", _is("layer", least), tried),
-        ("odd layers only", _rest("layer", 2, 1, 1), 1),
-        ("even layers only", _rest("layer", 2, 0, 0), 1),
-        (f"from layer {least} on", _within("layer", least, None), tried),
-        (f"up to layer {most}", _within("layer", 0, most), tried),
-    ):
-        yield Predicate(says, holds, chosen, behind=says)
+    tried = len(np.unique(facts.layer))
+    for rule in layer_rules(int(facts.layer[bad].min()), int(facts.layer[bad].max())):
+        holds = partial(_of_layers, rule)
+        yield Predicate(rule.says, holds, tried if rule.chosen else 1, behind=rule.says)
 
 
-def _is(name: str, value: float) -> Callable[[Facts], np.ndarray]:
-    return _within(name, value, value)
+def _of_layers(rule: LayerRule, facts: Facts) -> np.ndarray:
+    return np.asarray(rule.holds(facts.known("layer")))
 
 
 def _within(name: str, least: float | None, most: float | None) -> Callable[[Facts], np.ndarray]:
