@@ -18,7 +18,9 @@ from parity.references.products import attention
 from parity.references.products.attention.changes import _as_it_is, _softmax_of
 from parity.references.products.attention.operands import Pass
 from parity.references.products.attention.projections import (
+    Projected,
     _behind,
+    _bias_behind,
     _entering,
     _inside,
     _normed_otherwise,
@@ -26,7 +28,7 @@ from parity.references.products.attention.projections import (
     _outside,
     norms_before,
 )
-from parity.references.products.attention.tiles import _apart, _running
+from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
 from parity.references.products.norms import eps_of, normed
 from parity.references.products.rotated import Rotation, _moved, rotations, turn
 from tests.sample import WHOLE, first
@@ -130,6 +132,8 @@ SAME = {
     ),
     "one tile alone": lambda one: replace(one, shared=partial(_apart, width=10**6, mean=False)),
     "a softmax step by step": lambda one: _softmax_of(one, (_as_it_is,) * 3),
+    "tiles merged by their sums": lambda one: replace(one, shared=partial(_merged, width=16, times=1.0)),
+    "the sink beside the sum as it is": lambda one: replace(one, shared=partial(_sink_beside, times=1.0)),
     "turned by nothing": partial(Pass.turned, change=partial(_moved, step=0), sides="qk"),
 }
 
@@ -142,6 +146,13 @@ def test_attention_of_a_pass_without_change_is_what_enters_the_output_projection
         (made,) = runs.products(golden, stage)
         others = dict(made.others())
         assert all(np.allclose(others[says], made.x, atol=1e-5) for says in SAME)
+
+
+def test_scores_move_against_the_sinks_alone():
+    scores, sinks = torch.randn(4, 3, 9, dtype=torch.float64), torch.randn(4, 1, 1, dtype=torch.float64)
+    alone, beside = _less_their_mean(scores, None), _less_their_mean(scores, sinks)
+    assert torch.allclose(alone, scores.softmax(-1)) and not torch.allclose(beside.sum(-1), alone.sum(-1))
+    assert torch.allclose(beside / beside.sum(-1, keepdim=True), alone)
 
 
 def test_projections_made_anew_without_a_change_are_what_they_were(prompt, monkeypatch):
@@ -175,3 +186,12 @@ def test_a_rotation_read_off_the_tables_is_the_one_that_the_rows_have():
     assert torch.allclose(changed["not rotated"], x)
     assert torch.allclose(changed["turned one position ahead"], turn(x, angles + frequencies, 1.2))
     assert torch.allclose(changed["rotated the other way"], turn(x, -angles, 1.2))
+
+
+def test_a_bias_behind_the_shares_is_that_of_the_values_where_no_sink_takes_of_it():
+    q, k, v = (torch.randn(2, 5, 8, dtype=torch.float64) for _ in range(3))
+    bias, seen = torch.randn(16, dtype=torch.float64), torch.ones(5, 5, dtype=torch.bool).tril()
+    made = Projected(torch.zeros(5, 16), {"v": (torch.zeros(16, 16), bias)}, torch.ones(5, 4), torch.zeros(5, 4))
+    for sinks in (None, torch.zeros(2, dtype=torch.float64)):
+        plain = Pass(q, k, v, seen, sinks)
+        assert torch.allclose(_bias_behind(plain, made).mixed(), plain.mixed()) == (sinks is None)

@@ -22,10 +22,10 @@ from parity.compare.rows import stage_rows
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.other_stages import in_other_stages
-from parity.diagnose.components.products import StageProduct, in_faint_changes, in_faint_parts, in_products, led_back
+from parity.diagnose.components.products import StageProduct, in_faint, in_products, led_back
 from parity.diagnose.components.rotations import in_rotations
 from parity.diagnose.components.whole_numbers import in_whole_numbers
-from parity.diagnose.components.wrong import DEAR, Component, WrongRows, best_of, preferred
+from parity.diagnose.components.wrong import DEAR, Component, WrongRows, preferred
 from parity.golden.views import DumpView, TrustedGolden
 
 __all__ = ["Component", "StageProduct", "components"]
@@ -93,8 +93,7 @@ def _faint(every: WrongRows | None, products: Callable[[], Sequence[StageProduct
     whole = [product for product in made if every is not None and len(product.x) == len(every.numbers)]
     if every is None or not whole:
         return ()
-    found = in_faint_parts(every, whole[0]), in_faint_changes(every, whole[0])
-    best = best_of(one for one in found if one is not None and one.whole)
+    best = in_faint(every, whole[0])
     return (best,) if best else ()
 
 

@@ -13,8 +13,8 @@ from itertools import product
 
 import numpy as np
 
-from parity.diagnose.components.seen_keys import Change, Keys, Rule, attended, leaking, rules, sharper
-from parity.diagnose.components.wrong import DOWN_TO_NOISE, Component, WrongRows, best_of
+from parity.diagnose.components.seen_keys import Change, Keys, Rule, attended, capped, leaking, rules, sharper
+from parity.diagnose.components.wrong import CERTAIN, DOWN_TO_NOISE, Component, WrongRows, best_of
 
 ROWS, STEPS = 24, 20
 """Wrong rows that are looked at, evenly chosen, and changes of the keys of each."""
@@ -23,6 +23,9 @@ LEAST, BUDGET, DEAREST = 4, 20_000_000_000, 50_000_000_000
 """Rows that are looked at where a row has many keys, the multiplications that one change of all of them may cost, and
 those of one row from which keys are not looked at: each row takes up to 20 changes."""
 
+FAINT = 48
+"""Rows that are looked at where none is wrong alone."""
+
 FEW = 3
 """Wrong keys of a row at the most, where no rule has them."""
 
@@ -30,8 +33,9 @@ LEADERS, HALVED, SOME = 3, 0.5, 0.8
 """The rules with which every other is tried, the share of what one leaves that two may leave, and the share of all the
 error that the best one may leave for others to be tried with it."""
 
-LEAKS, SIZES, FINER = np.geomspace(1e-4, 1.0, 25), np.geomspace(0.5, 2.0, 25), 6
-"""How often a key that is not seen may count and how large scores may be, tried first, and how often finer."""
+LEAKS, SIZES, CAPS, FINER = np.geomspace(1e-4, 1.0, 25), np.geomspace(0.5, 2.0, 25), np.geomspace(1.0, 200.0, 25), 6
+"""How often a key that is not seen may count, how large scores may be and where they may be capped, tried first, and
+how often finer."""
 
 
 def in_keys(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) -> Component | None:
@@ -57,6 +61,20 @@ def in_keys(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) -> Compo
     moved = _Explained(wrong, weight, rows, np.arange(len(rows))).moved(rule)
     told = wrong.judged(f"{wrong.where}{says}", moved, 2)
     return told if told is not None and told.whole else best_of((told, _one_by_one(wrong, few, found)))
+
+
+def in_faint_keys(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) -> Component | None:
+    """The size of scores, or what is seen beside them, that is off by what shows over many rows and in none alone."""
+    each = rows[0].values[0].size * len(rows[0].values) * len(weight)
+    some = np.unique(np.linspace(0, len(rows) - 1, min(FAINT, len(rows), BUDGET // each)).astype(int))
+    if not len(some):
+        return None
+    few = _Explained(wrong, weight, rows, some)
+    best = min(_fitted(few), key=few.left)
+    left = few.left(best)
+    if few.all - left < CERTAIN:
+        return None
+    return Component(best[0], 1 - left / few.all, float(np.sqrt(left / few.error.size)), numbers=1)
 
 
 def _one_by_one(wrong: WrongRows, few: _Explained, found: Sequence[Change]) -> Component | None:
@@ -120,7 +138,9 @@ def _fitted(few: _Explained) -> Iterator[tuple[str, Rule]]:
     """Rules with a number that is fitted: keys that are not seen and count a little, and scores of another size."""
     yield _best(few, "keys that are not seen count {:.3g} times", leaking, LEAKS)
     yield _best(few, "the scores are {:.5g} times as large", partial(sharper, of_sinks=False), SIZES)
+    yield _best(few, "the scores are softly capped at {:.4g}", partial(capped, of_sinks=False), CAPS)
     if few.rows[0].sinks is not None:
+        yield _best(few, "scores and sinks are softly capped at {:.4g}", partial(capped, of_sinks=True), CAPS)
         yield _best(few, "scores and sinks are {:.5g} times as large", partial(sharper, of_sinks=True), SIZES)
 
 

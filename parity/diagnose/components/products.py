@@ -8,14 +8,15 @@ from typing import Protocol
 import numpy as np
 
 from parity.diagnose.components.columns import contraction, entered, left_out
-from parity.diagnose.components.keys import in_keys
+from parity.diagnose.components.frequencies import TurnedKeys, in_frequencies
+from parity.diagnose.components.key_weights import in_key_weights
+from parity.diagnose.components.keys import in_faint_keys, in_keys
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
 from parity.diagnose.components.roundings import in_roundings
-from parity.diagnose.components.seen_keys import Keys
 from parity.diagnose.components.sums import in_sums
 from parity.diagnose.components.tables import in_table
 from parity.diagnose.components.weights import any_weight, block_scales, in_weights
-from parity.diagnose.components.wrong import FULL, Component, WrongRows, best_of
+from parity.diagnose.components.wrong import CERTAIN, FULL, Component, WrongRows, best_of
 
 FOUND = 0.9
 """The share of the wrong rows led back to a product that has to arrive."""
@@ -23,8 +24,8 @@ FOUND = 0.9
 OWN_SIZE = 0.1
 """How far from its own size a change may be fitted that is what happened."""
 
-CERTAIN, AHEAD = 50.0, 2.0
-"""Squared standard errors by which a part that is faintly off has to be off, and its lead over the next."""
+AHEAD = 2.0
+"""The lead over the next part of one that is faintly off, in squared standard errors."""
 
 
 class StageProduct(Protocol):
@@ -51,7 +52,7 @@ class StageProduct(Protocol):
         ...
 
     @property
-    def keys(self) -> Callable[[Sequence[int]], Sequence[Keys]] | None:
+    def keys(self) -> Callable[[Sequence[int]], Sequence[TurnedKeys]] | None:
         """Makes the keys that some rows, by number, attend to; None where the product is not attention's."""
         ...
 
@@ -104,8 +105,10 @@ def in_products(
     yield best_of(in_roundings(wrong, x, weight, parts))
     yield from in_weights(wrong, x, product.weight.astype(np.float64), parts, product.beside())
     if product.keys is not None:
-        width = product.weight.shape[1] - sum(last - first == 1 for _, first, last in parts)
-        yield in_keys(wrong, weight[:, :width], product.keys(wrong.numbers.tolist()))
+        of_heads, keys = weight[:, : _bias_at(product)], product.keys(wrong.numbers.tolist())
+        yield in_keys(wrong, of_heads, keys)
+        yield in_key_weights(wrong, of_heads, keys)
+        yield in_frequencies(wrong, of_heads, keys)
         yield in_sums(
             wrong,
             [(name, part) for (name, part), (_, first, last) in zip(held, parts, strict=True) if last - first > 1],
@@ -116,10 +119,24 @@ def in_products(
     yield entered(wrong, weight, parts)
 
 
+def _bias_at(product: StageProduct) -> int:
+    """The column behind the last of what is no bias."""
+    return product.x.shape[1] - sum(last - first == 1 for _, first, last in product.parts)
+
+
 def _in_time(others: Iterator[tuple[str, np.ndarray]], check: Callable[[], None]) -> Iterator[tuple[str, np.ndarray]]:
     for each in others:
         check()
         yield each
+
+
+def in_faint(wrong: WrongRows, product: StageProduct) -> Component | None:
+    """What leaves nothing of what is off by so little that no row is wrong alone; `wrong` holds all rows."""
+    found = [in_faint_parts(wrong, product), in_faint_changes(wrong, product)]
+    if product.keys is not None and product.weight is not None:
+        weight = product.weight[:, : _bias_at(product)].astype(np.float64)
+        found.append(in_faint_keys(wrong, weight, product.keys(wrong.numbers.tolist())))
+    return best_of(one for one in found if one is not None and one.whole)
 
 
 def in_faint_parts(wrong: WrongRows, product: StageProduct) -> Component | None:

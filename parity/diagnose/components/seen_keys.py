@@ -45,6 +45,19 @@ def attended(keys: Keys, times: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("nt,ntd->nd", shares / total, keys.values).ravel())
 
 
+def mixed(keys: Keys, scores: np.ndarray) -> np.ndarray:
+    """What is mixed [N * D] of the keys that are seen, by other scores [N, T]."""
+    return attended(_Scored(keys, scores), keys.seen.astype(float))
+
+
+class _Scored:
+    """The same keys with other scores."""
+
+    def __init__(self, keys: Keys, scores: np.ndarray) -> None:
+        self.scores, self.values, self.seen, self.sinks = scores, keys.values, keys.seen, keys.sinks
+        self.positions, self.position, self.ids = keys.positions, keys.position, keys.ids
+
+
 @dataclass(frozen=True)
 class Change:
     """How often one row's keys count, more or less often than they should, [T]."""
@@ -190,6 +203,18 @@ def sharper(factor: float, of_sinks: bool) -> Rule:
         more = (factor - 1) * keys.scores
         if of_sinks and keys.sinks is not None:
             more = more - (factor - 1) * keys.sinks[:, None]  # shares are alike if the sink keeps its size
+        return np.asarray(keys.seen * np.exp(more))
+
+    return times
+
+
+def capped(most: float, of_sinks: bool) -> Rule:
+    """Scores, or scores and sinks, by a hyperbolic tangent that ends at so much: [N, T]."""
+
+    def times(keys: Keys) -> np.ndarray:
+        more = most * np.tanh(keys.scores / most) - keys.scores
+        if of_sinks and keys.sinks is not None:
+            more = more - (most * np.tanh(keys.sinks / most) - keys.sinks)[:, None]
         return np.asarray(keys.seen * np.exp(more))
 
     return times

@@ -29,6 +29,9 @@ FREEDOM = 0.34
 FULL = 0.02
 """A factor this near to 0, 1 or 2 is that number: weights in bfloat16 and noise move a fitted one by less."""
 
+CERTAIN = 50.0
+"""Squared standard errors by which what is faintly off in many rows has to be off."""
+
 DEAR = 1e-3
 """Share of the error that each number of a reading's own has to earn."""
 

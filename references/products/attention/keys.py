@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,9 @@ class RowKeys:
         positions: int64 [T] of the keys; of the numbers of their slots where no table tells.
         position: the row's own.
         ids: int64 [T], tokens at the keys; -1 where none is known.
+        pairs: makes complex [N, T, D / 2] of every key: the real part is what a pair of dimensions adds to its score,
+            the angle how far the row's pair is turned from the key's.
+        frequencies: float64 [D / 2], radians a position by which pairs turn; None where no table tells.
     """
 
     scores: Any
@@ -39,6 +43,8 @@ class RowKeys:
     positions: Any
     position: int
     ids: Any
+    pairs: Any
+    frequencies: Any | None
 
 
 def sequence(loop: Any, side: str, stack: ExitStack) -> list[Tensor]:
@@ -79,6 +85,7 @@ def _shared(one: Pass, ids: Any) -> dict[str, Any]:
         "sinks": None if one.sinks is None else one.sinks.numpy(),
         "positions": np.append(first - one.cached + np.arange(one.seen.shape[1]), EMPTY),
         "ids": np.append(ids, -1),
+        "frequencies": None if one.rotation is None else one.rotation.frequencies.numpy(),
     }
 
 
@@ -89,5 +96,16 @@ def _row(one: Pass, row: int, shared: dict[str, Any]) -> RowKeys:
         scores=np.pad(scores.numpy(), ((0, 0), (0, 1))),
         seen=np.pad(one.seen[row].numpy(), (0, 1)),
         position=int(shared["positions"][one.cached + row]),
+        pairs=partial(_pairs, one, row),
         **shared,
     )
+
+
+def _pairs(one: Pass, row: int) -> Any:
+    """What each pair of one row's dimensions, halves apart, has to do with every key's."""
+    taken = one.group_of(len(one.q), len(one.k))
+    query, key = (
+        torch.complex(*(half.contiguous() for half in side.chunk(2, dim=-1)))
+        for side in (one.q[:, row, None], one.k[taken])
+    )
+    return np.pad((query * key.conj()).numpy() * one.q.shape[-1] ** -0.5, ((0, 0), (0, 1), (0, 0)))

@@ -33,7 +33,8 @@ class Pass:
     """The operands of one pass of one layer.
 
     `scored` changes the scores [N, S, T], `shared` makes shares of them, and `rounded` changes these; `group_of` says
-    which kv group each of so many heads takes, of so many groups. `rotation` is None where nothing tells it.
+    which kv group each of so many heads takes, of so many groups; `added` [G, D] is added to what a head of the group
+    mixes. `rotation` is None where nothing tells it.
     """
 
     q: Tensor
@@ -46,6 +47,7 @@ class Pass:
     shared: Shared = softmax
     rounded: Callable[[Tensor], Tensor] = lambda shares: shares
     group_of: Callable[[int, int], Tensor] = each_its_own
+    added: Tensor | None = None
 
     @property
     def distance(self) -> Tensor:
@@ -76,7 +78,8 @@ class Pass:
         k, v = self.k[taken], self.v[taken]
         scores = self.scored(self.q @ k.transpose(1, 2) * self.q.shape[-1] ** -0.5)
         shares = self.shared(scores.masked_fill(~self.seen, float("-inf")), self.columns_of_sinks)
-        return (self.rounded(shares) @ v).transpose(0, 1)
+        mixed = self.rounded(shares) @ v
+        return (mixed if self.added is None else mixed + self.added[taken][:, None]).transpose(0, 1)
 
     @property
     def columns_of_sinks(self) -> Tensor | None:

@@ -73,6 +73,7 @@ def weights_of(attention: Any) -> dict[str, tuple[Tensor, Tensor | None]]:
 def of_projections(loop: Any, side: str, number: int) -> Iterator[tuple[str, Anew]]:
     """Each change with what it says."""
     layers = dict(layers_of(loop, side, "all"))
+    yield "the value bias is added behind the shares", _bias_behind
     for what, sides in SIDES.items():
         for says, behind in _made(len(layers[number].self_attn.q_proj.weight)):
             yield f"the {what} of the pass {says}", partial(_behind, sides=sides, change=behind)
@@ -161,6 +162,15 @@ def _shifted(made: Tensor, columns: int) -> Tensor:
 
 def _added(made: Tensor, columns: int) -> Tensor:
     return made + _shifted(made, columns)
+
+
+def _bias_behind(one: Pass, projected: Projected) -> Pass:
+    """Values without their bias; it joins what is mixed, of which a sink takes nothing then."""
+    bias = projected.weights["v"][1]
+    if bias is None:
+        return one
+    bias = bias.unflatten(0, (len(one.v), -1))
+    return replace(one, v=one.v - bias[:, None], added=bias)
 
 
 Turned = Callable[[Tensor], Tensor]

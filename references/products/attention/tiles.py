@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from math import log
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from parity.references.products.attention.operands import Pass, Variant, softmax
 WIDTHS = (16, 32, 64, 128)
 """Keys of a tile."""
 
+BASES = {"log2(e) times as large, as of a power of two": 1 / log(2), "ln(2) times as large": log(2)}
+"""Logarithms and exponentials of different bases."""
 
 Times = Callable[[Tensor, Tensor, Tensor], Tensor]
 """How often each key counts, of its tile, the last tile of its row and whether the tile is full to the row's end."""
@@ -69,10 +72,17 @@ def of_tiles() -> Iterator[tuple[str, Variant]]:
         ):
             yield f"key tiles of {width}: {says}", partial(_with, shared=partial(shared, width=width))
         yield f"key tiles of {width}: the sink is counted in each", partial(_with, shared=partial(_sinks, width=width))
+        for says, times in BASES.items():
+            merged = partial(_merged, width=width, times=times)
+            yield f"key tiles of {width}: merged by sums whose logarithm is {says}", partial(_with, shared=merged)
         for says, of_values, of_sum in COUNTED:
             counted = partial(_counted, width=width, of_values=of_values, of_sum=of_sum)
             yield f"key tiles of {width}: {says}", partial(_with, shared=counted)
     yield "the sink not shifted by the largest score", partial(_with, shared=_sink_not_shifted)
+    for says, times in BASES.items():
+        beside = partial(_sink_beside, times=times)
+        yield f"the sink beside a sum whose logarithm is {says}", partial(_with, shared=beside)
+    yield "the sink beside scores less their mean", partial(_with, shared=_less_their_mean)
 
 
 def _with(one: Pass, shared: Callable[[Tensor, Tensor | None], Tensor]) -> Pass:
@@ -135,3 +145,24 @@ def _counted(scores: Tensor, sinks: Tensor | None, width: int, of_values: Times,
     if sinks is not None:
         sums = sums + (sinks - largest).exp()
     return (right * of_values(tile, last, whole) / sums).nan_to_num(posinf=0.0)
+
+
+def _merged(scores: Tensor, sinks: Tensor | None, width: int, times: float) -> Tensor:
+    """Tiles with a softmax of their own, each by its sum of exponentials to a power."""
+    tiles = scores.split(width, dim=-1)
+    sums = torch.stack([tile.logsumexp(-1) for tile in tiles], dim=-1) * times
+    each = softmax(sums, sinks).split(1, dim=-1)
+    return torch.cat([softmax(tile, None) * by for tile, by in zip(tiles, each, strict=True)], dim=-1)
+
+
+def _sink_beside(scores: Tensor, sinks: Tensor | None, times: float) -> Tensor:
+    """Shares without the sink, then by what it leaves beside a power of their sum."""
+    total = scores.logsumexp(-1, keepdim=True) * times
+    return softmax(scores, None) * (1.0 if sinks is None else (total - sinks).sigmoid())
+
+
+def _less_their_mean(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Scores as of keys from which their mean was taken: only beside a sink does it matter."""
+    seen = scores.isfinite()
+    mean = torch.where(seen, scores, 0.0).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True).clamp(min=1)
+    return softmax(scores - mean, sinks)

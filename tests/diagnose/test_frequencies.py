@@ -1,0 +1,74 @@
+"""Pairs that turn otherwise by position are told from what attention gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from parity.diagnose.components.frequencies import in_frequencies
+from parity.diagnose.components.seen_keys import attended
+from tests.diagnose.test_components import wrong
+from tests.diagnose.test_keys import DIM, FIRST, HEADS, IDS, KEYS, VALUES, WEIGHT
+
+PAIRS = DIM // 2
+FREQUENCIES = 1000.0 ** -(np.arange(PAIRS) / PAIRS)
+RNG = np.random.default_rng(3)
+Q, K = (RNG.normal(size=(HEADS, KEYS, PAIRS, 2)) @ (1, 1j) for _ in range(2))
+
+
+@dataclass
+class Row:
+    """One of the last rows of a causal pass, its pairs turned by these frequencies."""
+
+    position: int
+    turning: np.ndarray
+
+    values = np.pad(VALUES, ((0, 0), (0, 1), (0, 0)))
+    positions, ids, sinks, frequencies = np.append(np.arange(KEYS), -1000), IDS, None, FREQUENCIES
+
+    def pairs(self):
+        apart = np.exp(1j * self.turning * (self.position - np.arange(KEYS))[:, None])
+        made = Q[:, self.position, None] * K.conj() * apart * DIM**-0.5
+        return np.pad(made, ((0, 0), (0, 1), (0, 0)))
+
+    @property
+    def scores(self):
+        return self.pairs().real.sum(-1)
+
+    @property
+    def seen(self):
+        return np.append(np.arange(KEYS) <= self.position, False)
+
+
+def rows(turning):
+    return [Row(position, turning) for position in range(FIRST, KEYS)]
+
+
+def given(turning):
+    return np.stack([attended(row, row.seen.astype(float)) for row in rows(turning)]) @ WEIGHT.T
+
+
+def told(device):
+    off = wrong(given(FREQUENCIES), device)
+    found = in_frequencies(off, WEIGHT[off.columns], [rows(FREQUENCIES)[number] for number in off.numbers])
+    return str(found) if found is not None and found.whole else ""
+
+
+@pytest.mark.parametrize(
+    "faster, says",
+    [
+        ({3: 0.25}, "pair 3 0.25 times as fast of 12"),
+        ({0: 0.0}, "pair 0 does not turn of 12"),
+        ({4: 0.4, 5: 0.3}, "pair 4 0.4 times as fast, pair 5 0.3 times as fast of 12"),
+    ],
+)
+def test_pairs_that_turn_otherwise_are_said(faster, says):
+    turning = FREQUENCIES * [faster.get(pair, 1.0) for pair in range(PAIRS)]
+    assert says in told(given(turning))
+
+
+def test_what_no_frequency_explains_is_not_said():
+    right = given(FREQUENCIES)
+    assert told(right + RNG.normal(size=right.shape)) == ""
