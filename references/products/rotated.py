@@ -141,10 +141,25 @@ def rotations() -> Iterator[tuple[str, Callable[[Rotation, Tensor, Tensor], Tens
     yield "rotated the other way", lambda of, x, at: turn(x, -2 * of.angles(at))
     yield "without the scale of cos and sin", lambda of, x, at: x / of.scale
     yield "rotated with neighbours for pairs", _interleaved
+    for share in (0.25, 0.5, 0.75):
+        for whose, anew in (("the first pairs'", False), ("so many dimensions'", True)):
+            says = f"rotated in the first {share:g} of their dimensions alone, by {whose} frequencies"
+            yield says, partial(_partly, share=share, anew=anew)
 
 
 def _moved(of: Rotation, x: Tensor, positions: Tensor, step: int) -> Tensor:
     return turn(x, of.angles(torch.full_like(positions, step)))
+
+
+def _partly(of: Rotation, x: Tensor, positions: Tensor, share: float, anew: bool) -> Tensor:
+    """Heads of which some dimensions are turned, pairs within these; `anew`: by frequencies spread over these alone."""
+    plain = turn(x, -of.angles(positions), 1 / of.scale)
+    count = int(len(of.frequencies) * share)
+    frequencies = of.frequencies[:count]
+    if anew:
+        frequencies = frequencies.sign() * frequencies.abs() ** (1 / share)
+    first, rest = plain.split([2 * count, plain.shape[-1] - 2 * count], dim=-1)
+    return torch.cat((turn(first, positions[:, None] * frequencies, of.scale), rest), dim=-1)
 
 
 def _interleaved(of: Rotation, x: Tensor, positions: Tensor) -> Tensor:

@@ -121,7 +121,7 @@ def in_products(
 
 def _bias_at(product: StageProduct) -> int:
     """The column behind the last of what is no bias."""
-    return product.x.shape[1] - sum(last - first == 1 for _, first, last in product.parts)
+    return int(product.x.shape[1]) - sum(last - first == 1 for _, first, last in product.parts)
 
 
 def _in_time(others: Iterator[tuple[str, np.ndarray]], check: Callable[[], None]) -> Iterator[tuple[str, np.ndarray]]:
