@@ -53,10 +53,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Held:
-    """What wrong rows hold: in words, and whether each of those looked at does."""
+    """What wrong rows hold: in words, and the share of those looked at that does."""
 
     says: str
-    by_all: bool
+    share: float
+
+    @property
+    def by_all(self) -> bool:
+        """Whether each of them does."""
+        return self.share == 1
+
+    @property
+    def by_most(self) -> bool:
+        """Whether so many of them do that it is what happened."""
+        return self.share >= SHARED
 
     def __str__(self) -> str:
         return self.says
@@ -166,6 +176,8 @@ class _Search:
         yield Step(stage, apart[1], apart[2], apart[3], parts)
         if not self.rows.named.stage.cache:
             yield Step(stage, apart[1], apart[2], apart[4], parts, by_index=True)
+            if apart[2] and apart[3]:
+                yield Step(stage, apart[1], 0, apart[3], parts)  # a sequence has a position once, whatever the round
         yield Step(stage, prompt, round_, position, part, fixed=True)
 
     def _telling(self, step: Step, count: int) -> bool:
@@ -175,7 +187,7 @@ class _Search:
 
     def _told_of(self, count: int, what: str) -> Held:
         """What so many of those looked at hold."""
-        return Held(f"{self._counted(count)} {what}", count == len(self.looked))
+        return Held(f"{self._counted(count)} {what}", count / len(self.looked))
 
     def _counted(self, count: int) -> str:
         """How many of the wrong ones hold something; of those looked at, where that is a sample."""

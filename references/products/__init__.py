@@ -25,12 +25,22 @@ __all__ = ["Product", "watched"]
 
 
 def _norms(loop: Any, side: str, number: int, name: str) -> list[tuple[str, Any]]:
-    """The same norm of the layers before and behind, and the layer's other one."""
-    held = dict(layers_of(loop, side, "all"))
-    near = {"before": held.get(number - 1), "behind": held.get(number + 1)}
-    own = "post_attention_layernorm" if name == "input_layernorm" else "input_layernorm"
-    beside = [(f"the layer {where}", getattr(layer, name)) for where, layer in near.items() if layer is not None]
-    return [*beside, ("the layer's other norm", getattr(held[number], own))]
+    """The layer's other norm, and both of the layers before and behind."""
+    held, names = dict(layers_of(loop, side, "all")), {"input_layernorm": "input", "post_attention_layernorm": "MLP"}
+    near = {"the layer": number, "the layer before": number - 1, "the layer behind": number + 1}
+    return [
+        (f"the {short} norm of {where}", getattr(held[at], norm))
+        for where, at in near.items()
+        for norm, short in names.items()
+        if at in held and (at, norm) != (number, name)
+    ]
+
+
+def _final_norms(loop: Any, side: str) -> tuple[Any, list[tuple[str, Any]]]:
+    """The norm before a side's head, and the other model's where it has one."""
+    norms = {"target": loop.target.model.model.norm, "drafter": getattr(loop.drafter, "norm", None)}
+    others = [(f"the {name}'s final norm", norm) for name, norm in norms.items() if name != side and norm is not None]
+    return norms[side], others
 
 
 def _taps(loop: Any, stage: str) -> Parts:
@@ -96,15 +106,16 @@ def watched(loop: Any, stage: str) -> Iterator[Made]:
             yield _rows_of_table(loop.target.model.model.embed_tokens, stack)
             return
         elif part == "pre_head_hidden":
-            yield of_norm(loop.target.model.model.norm if side == "target" else loop.drafter.norm, (), stack)
+            yield of_norm(*_final_norms(loop, side), stack)
             return
         elif stage == "drafter.fc_out":
             module = loop.drafter.fc
         else:
             calls = {"target.logits": slice(1), "verify.logits": slice(1, None), "drafter.logits": slice(None)}[stage]
             model = "drafter" if side == "drafter" else "target"
-            norm = loop.drafter.norm if side == "drafter" else loop.target.model.model.norm
-            yield behind_norm(head_of(loop, model), norm, (), stack, calls)
+            yield behind_norm(
+                head_of(loop, model), *_final_norms(loop, "drafter" if side == "drafter" else "target"), stack, calls
+            )
             return
         seen = entered(module, stack)
         yield lambda: linear(module, torch.cat(seen), _taps(loop, stage), beside=beside)

@@ -21,6 +21,9 @@ from parity.references.products.product import FLOATS, NARROW, Made, Product, en
 TILE, HALF_TILE = 32, 16
 """Inputs behind the last whole tiles are what a loop over tiles forgets; MXFP4 blocks are as wide."""
 
+RANKS = (2, 4)
+"""Ranks for which a matrix may be cut."""
+
 
 @dataclass(frozen=True)
 class Gated:
@@ -93,6 +96,11 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
         for says, bias in (("gate and up", False), ("gate, up and their biases", True)):
             swap = partial(_turned_in, first=first, bias=bias)
             yield f"{says} exchanged in the inner columns {first} to {first + HALF_TILE - 1}", swap
+    for ranks in RANKS:
+        if of.gate.shape[1] % ranks == 0:
+            yield f"gate and up, one matrix, cut for {ranks} ranks", partial(_cut_by_rank, ranks=ranks)
+            if ranks > 2:  # of two both are the same
+                yield f"gate and up of {ranks} ranks read as one matrix", partial(_cut_by_rank, ranks=ranks, back=True)
     for name, dtype in NARROW.items():
         yield f"gate and up rounded to {name} before they are multiplied", partial(_acted, low=dtype)
     for first in range(0, of.x.shape[1] - TILE, TILE):
@@ -130,6 +138,19 @@ def _turned_in(one: Gated, first: int, bias: bool) -> Gated:
         if held is not None and (bias or not name.endswith("bias")):
             changes[name] = held.clone()
             changes[name][:, some] = getattr(one, other)[:, some]
+    return _with(one, **changes)
+
+
+def _cut_by_rank(one: Gated, ranks: int, back: bool = False) -> Gated:
+    """What stands for gate and up where their one matrix is cut in equal runs, each of which is halved; or `back`."""
+    changes: dict[str, Tensor | None] = {}
+    for gate, up in (("gate", "up"), ("gate_bias", "up_bias")):
+        held = [getattr(one, side) for side in (gate, up)]
+        if held[0] is not None:
+            both = torch.cat(held, dim=1)
+            shape = (2, ranks) if back else (ranks, 2)
+            halves = both.unflatten(1, (*shape, -1)).transpose(1, 2).flatten(1, 3).chunk(2, dim=1)
+            changes |= dict(zip((gate, up), halves, strict=True))
     return _with(one, **changes)
 
 

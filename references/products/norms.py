@@ -14,6 +14,9 @@ from parity.references.products.product import FLOATS, NARROW, Made, Product, en
 
 Norm = Callable[[Tensor], Tensor]
 
+PADDED = (64, 128, 256, 512, 1024)
+"""Columns of a tile that a row may be padded to."""
+
 
 def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -> Iterator[tuple[str, Norm]]:
     """Each with what it says.
@@ -39,6 +42,13 @@ def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -
     changes["the sum of squares for their mean"] = partial(
         normed, by=weight / len(weight) ** 0.5, eps=eps / len(weight)
     )
+    for tile in PADDED:
+        width = -(-len(weight) // tile) * tile
+        if width > len(weight):
+            by = weight * (width / len(weight)) ** 0.5
+            changes[f"the mean square over {width} columns, {width - len(weight)} of them zeros"] = partial(
+                normed, by=by, eps=eps * width / len(weight)
+            )
     for name, other in others:
         changes[f"the weight of {name}"] = partial(normed, by=other, eps=eps)
     for name, dtype in FLOATS.items():
@@ -75,17 +85,21 @@ def normed(x: Tensor, by: Tensor, eps: float, last: int | None = None) -> Tensor
 
 
 def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, calls: slice = slice(None)) -> Made:
-    """The rows that a norm gives, and what they would be."""
-    seen = entered(module, stack)
+    """The rows that a norm gives, and what they would be: by other norms' weights, or the rows of these themselves."""
+    seen, beside = entered(module, stack), [(name, one, entered(one, stack)) for name, one in others]
 
     def made() -> list[Product]:
         x, weight, eps = torch.cat(seen[calls]).double(), module.weight.detach().double(), eps_of(module)
         right = normed(x, weight, eps)
-        beside = [(name, one.weight.detach().double()) for name, one in others]
+        weights = [(name, one.weight.detach().double()) for name, one, _ in beside if one.weight.shape == weight.shape]
 
         def changed() -> Iterator[tuple[str, Any]]:
-            for says, variant in variants(weight, eps, beside):
+            for says, variant in variants(weight, eps, weights):
                 yield says, variant(x).numpy()
+            for name, one, given in beside:
+                rows = torch.cat(given[calls]).double() if given[calls] else x[:0]
+                if rows.shape == x.shape:
+                    yield f"the rows that {name} gives", normed(rows, one.weight.detach().double(), eps_of(one)).numpy()
 
         return [Product(right.numpy(), None, (), changed)]
 

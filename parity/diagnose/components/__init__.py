@@ -37,8 +37,9 @@ NEAR, CLOSE, SIMPLE = 0.95, 5.0, 16
 """A reading that explains so much and leaves no more than this multiple of the noise is said, with what it leaves: a
 device may do the same wrong thing otherwise at an edge. A reading of more numbers of its own may be near anything."""
 
-SURE = (True, 1 - 3 * DEAR)
-"""What leaves nothing and is preferred so much: a further reading could gain no more than three numbers are worth."""
+SURE, ENOUGH = (True, 1 - 3 * DEAR), (True, 1 - 50 * DEAR)
+"""What leaves nothing and is preferred so much: a further reading of the group could gain no more than three numbers
+are worth, one of the groups that ask for more no more than fifty."""
 
 
 def components(
@@ -63,7 +64,8 @@ def components(
     if named.stage.exact:
         return in_whole_numbers(golden, run, rows)
     wrong = WrongRows.of(rows, run.manifest.case.precision)
-    if wrong is None or len(wrong.numbers) < FEW:
+    held = held_instead(golden, run, named) if wrong is not None else None
+    if wrong is None or (len(wrong.numbers) < FEW and not (held and held.by_most)):
         every = WrongRows.of(rows, run.manifest.case.precision, whole=True)
         faint = _faint(every, products)
         if faint or wrong is None:
@@ -71,7 +73,6 @@ def components(
     bad = np.isin(np.arange(len(rows.golden)), wrong.numbers)
     judged = ~WrongRows.unclear(rows, run.manifest.case.precision) | bad
     where = "" if (judged & ~bad).sum() < FEW else relation(bad, judged, Facts.of(golden, rows))
-    held = held_instead(golden, run, named)
     if held and held.by_all:
         return (Component(held.says, 1.0, None, where),)
     found: list[Component] = []
@@ -82,8 +83,10 @@ def components(
                 check()
                 if found and preferred(found[-1]) > SURE:
                     break
-            if any(one.whole for one in found):
+            if max(map(preferred, found), default=(False, 0.0)) > ENOUGH:
                 break
+    if held and held.by_most and not any(one.whole for one in found):
+        return (Component(held.says, held.share, None, where),)
     return tuple(sorted(found, key=preferred, reverse=True)[:1])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from parity.compare.rows import StageRows, stage_rows
@@ -27,6 +28,9 @@ NEARLY = 0.97
 
 PIECES = 3
 """Ranges of ids, each off by a number of its own, at the most."""
+
+NARROW = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+"""Formats of which whole numbers beyond 256, or 2,048, are rounded."""
 
 WHOLE = 0.9
 """A rule that looks at more than this share of the columns looks at all of them."""
@@ -86,6 +90,7 @@ def rules_of_one(chosen: Chosen, told: bool) -> Iterator[str]:
     if chosen.wrong.sum() < FEW:
         return
     yield from _modulo(chosen)
+    yield from _narrow(chosen)
     yield from _mapped(chosen)
     yield from _by_range(chosen)
     if (chosen.theirs >= 0).all() and (chosen.mine >= 0).all():
@@ -101,6 +106,18 @@ def _modulo(chosen: Chosen) -> Iterator[str]:
         if (right % size == device).all():
             yield f"the id modulo {size}" if size > 1 else "id 0 always"
             return
+
+
+def _narrow(chosen: Chosen) -> Iterator[str]:
+    """Ids, or columns, in a format that does not hold all of them."""
+    for what, right, device in (("id", *chosen.ids), ("column", chosen.mine, chosen.theirs)):
+        for name, kept in NARROW.items():
+            held = right.astype(kept).astype(np.int64)
+            if (right >= 0).all() and (
+                np.minimum(held, right.max() if what == "id" else len(chosen.tokens) - 1) == device
+            ).all():
+                yield f"the {what} in {name}"
+                return
 
 
 def _mapped(chosen: Chosen) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.compare.units import RED
-from parity.diagnose.components.wrong import FULL, Component, WrongRows
+from parity.diagnose.components.wrong import FULL, Component, WrongRows, best_of
 
 PAIRS = 1 << 24
 """Pairs of columns that are compared: 128 MB of distances. A whole vocabulary against itself is more."""
@@ -22,18 +22,21 @@ COARSE = 6
 
 def in_elements(wrong: WrongRows) -> Iterator[Component | None]:
     """Every reading of the elements alone, the simplest first."""
-    yield _zeros(wrong)
+    yield _one_number(wrong)
     yield _grid(wrong)
     yield _bits(wrong)
     yield from _factors(wrong)
     yield _constant(wrong)
-    yield other_columns(wrong)
+    yield best_of(other_columns(wrong, step) for step in (0, -1, 1))
 
 
-def _zeros(wrong: WrongRows) -> Component | None:
-    if wrong.device[:, wrong.columns].any():
+def _one_number(wrong: WrongRows) -> Component | None:
+    """Zeros, or another number that every wrong element holds, bit for bit."""
+    device = wrong.device[:, wrong.columns]
+    if not device.size or (device != device.flat[0]).any():
         return None
-    return wrong.judged(f"{wrong.where}zeros", -wrong.golden[:, wrong.columns], 0)
+    says = f"{device.flat[0]:g} everywhere" if device.flat[0] else "zeros"
+    return wrong.judged(f"{wrong.where}{says}", wrong.error[:, wrong.columns], 0)
 
 
 def _factors(wrong: WrongRows) -> Iterator[Component | None]:
@@ -62,23 +65,23 @@ def _constant(wrong: WrongRows) -> Component | None:
     )
 
 
-def other_columns(wrong: WrongRows) -> Component | None:
-    """The golden's numbers of other columns of the same row."""
+def other_columns(wrong: WrongRows, step: int = 0) -> Component | None:
+    """The golden's numbers of other columns of the same row, or of the row so many behind."""
     mine = np.flatnonzero(wrong.columns)
     if len(mine) * len(wrong.columns) > PAIRS:
         return None
-    device, golden = wrong.device[:, wrong.columns] / wrong.noise, wrong.golden / wrong.noise
+    held = wrong.beside(step) if step else wrong.golden
+    device, golden = wrong.device[:, wrong.columns] / wrong.noise, held / wrong.noise
     apart = (device**2).sum(axis=0)[:, None] + (golden**2).sum(axis=0) - 2 * device.T @ golden
     own = apart[np.arange(len(mine)), mine]
     apart[np.arange(len(mine)), mine] = np.where(own > RED**2 * len(device), np.inf, own)  # what is right stays
     taken = apart.argmin(axis=1)
-    step, count = Counter((taken - mine).tolist()).most_common(1)[0]
-    what = (
-        f"the numbers of {abs(step)} columns {'before' if step < 0 else 'behind'}"
-        if count > 0.9 * len(mine)
-        else ("the numbers of other columns")
-    )
-    return wrong.judged(f"{wrong.where}{what}", wrong.golden[:, taken] - wrong.golden[:, mine], 0)
+    off, count = Counter((taken - mine).tolist()).most_common(1)[0]
+    what = "the numbers of other columns"
+    if count > 0.9 * len(mine):
+        what = f"the numbers of {abs(off)} columns {'before' if off < 0 else 'behind'}"
+    whose = "" if not step else f" of the row {'before' if step < 0 else 'behind'}"
+    return wrong.judged(f"{wrong.where}{what}{whose}", held[:, taken] - wrong.golden[:, mine], 0)
 
 
 def _grid(wrong: WrongRows) -> Component | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -97,7 +98,10 @@ def in_products(
         return
     weight = product.weight[wrong.columns].astype(np.float64)
     held = [(name, x[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]
-    yield best_of(_scaled(wrong, name, part) for name, part in held)
+    first_bias = _bias_at(product)
+    product_alone = ("the product but for its bias", x[:, :first_bias] @ weight[:, :first_bias].T)
+    kinds = [*_of_each_kind(held), *([product_alone] if all(last - first == 1 for _, first, last in parts) else ())]
+    yield best_of(_scaled(wrong, name, part) for name, part in (*held, *kinds))
     yield left_out(wrong, x, weight, parts or [("", 0, x.shape[1])])
     yield contraction(wrong, x, weight, parts)
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
@@ -105,7 +109,7 @@ def in_products(
     yield best_of(in_roundings(wrong, x, weight, parts))
     yield from in_weights(wrong, x, product.weight.astype(np.float64), parts, product.beside())
     if product.keys is not None:
-        of_heads, keys = weight[:, : _bias_at(product)], product.keys(wrong.numbers.tolist())
+        of_heads, keys = weight[:, :first_bias], product.keys(wrong.numbers.tolist())
         yield in_keys(wrong, of_heads, keys)
         yield in_key_weights(wrong, of_heads, keys)
         yield in_frequencies(wrong, of_heads, keys)
@@ -207,6 +211,14 @@ def _scaled(wrong: WrongRows, name: str, part: np.ndarray) -> Component | None:
         return None
     factor = 1 + float((part * wrong.error[:, wrong.columns]).sum()) / size
     return wrong.judged(f"{wrong.where}{name} {_times(factor)}", (factor - 1) * part, 1)
+
+
+def _of_each_kind(held: Sequence[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
+    """All parts of one kind together: every head, every expert's bias."""
+    kinds: dict[str, list[np.ndarray]] = {}
+    for name, part in held:
+        kinds.setdefault(re.sub(r"(\w+) \d+$", r"every \1", name), []).append(part)
+    yield from ((kind, np.sum(parts, axis=0)) for kind, parts in kinds.items() if len(parts) > 1)
 
 
 def _times(factor: float) -> str:

@@ -164,7 +164,7 @@ def block_scales(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Par
             model[:, column] = held @ fitted
             factors += (1 + fitted[np.linalg.norm(held, axis=0) > 0]).tolist()
         powers = np.log2(np.maximum(np.abs(factors), 2.0**-20))
-        whole = bool(np.mean(np.abs(powers - np.round(powers)) < NEARLY) > MOST)
+        whole = bool(np.mean(np.abs(powers - np.round(powers)) < NEARLY) > MOST and np.abs(np.round(powers)).any())
         says = f"each block of {width} inputs has a factor of its own{', powers of two' if whole else ''}: scales"
         yield wrong.judged(f"{wrong.where}{says}", model, len(starts) * len(weight))
 

@@ -86,6 +86,7 @@ class WrongRows:
         tail: the shape of a row.
         numbers: of the rows in the stage, int64 [R].
         precision: the device's.
+        every: all rows of the stage, right ones too; None where they are not known.
     """
 
     rows: StageRows
@@ -96,6 +97,7 @@ class WrongRows:
     columns: np.ndarray
     numbers: np.ndarray
     precision: str
+    every: StageRows | None = None
 
     @classmethod
     def of(cls, rows: StageRows, precision: str, whole: bool = False) -> WrongRows | None:
@@ -122,7 +124,16 @@ class WrongRows:
         noise = np.maximum(noise, np.finfo(np.float64).tiny)
         columns = np.ones(golden.shape[1], bool)
         numbers = np.flatnonzero(bad)
-        return cls(some, golden, device, noise, rows.golden.shape[1:], columns, numbers, precision).in_words()
+        return cls(some, golden, device, noise, rows.golden.shape[1:], columns, numbers, precision, rows).in_words()
+
+    def beside(self, step: int) -> np.ndarray:
+        """The golden's rows so many behind each, of the same pass, [R, C]; its own where there is none."""
+        if self.every is None:
+            return self.golden
+        there = np.clip(self.numbers + step, 0, len(self.every.golden) - 1)
+        same = [getattr(self.every, of)[there] == getattr(self.rows, of) for of in ("prompt", "round")]
+        there = np.where(same[0] & same[1], there, self.numbers)
+        return self.every.golden[there].reshape(self.golden.shape).astype(np.float64)
 
     @classmethod
     def unclear(cls, rows: StageRows, precision: str) -> np.ndarray:
