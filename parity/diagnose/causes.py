@@ -25,8 +25,9 @@ from parity.stages import TARGET_EMBED
 CAUSES = 6
 """Causes named one after another at the most."""
 
-TAKEN_APART = 6
-"""Further failing stages in which a part is looked for, once a search is over."""
+TAKEN_APART, ALIKE = 6, 2
+"""Further failing stages in which a part is looked for, once a search is over, and stages of one kind whose part is
+told: what attention gives in one layer is off in the next one too."""
 
 CLEARLY = 0.8
 """A hypothesis that explains less than this share of what a part of the computation does is not the cause."""
@@ -107,16 +108,24 @@ class CauseSearch:
             with suppress(TimeIsUp):
                 for stage in self._of_every_kind([residual.stage for residual in failing])[:TAKEN_APART]:
                     self.trials.clock.check()
-                    self._take_apart(self.left[stage])
+                    if len(self._told_of(stage)) < ALIKE:
+                        self._take_apart(self.left[stage])
         return tuple((stage, part) for stage, part in self.parts.items() if stage not in named)
 
     def _of_every_kind(self, stages: Sequence[str]) -> list[str]:
         """The first stage of each kind, then the others: what attention gives in one layer is off in the next one too,
         and a cache may tell what its rows do not."""
-        names = self.trials.golden.declared
-        kinds = {stage: names[stage].stage.template if stage in names else stage for stage in reversed(stages)}
-        firsts = {kind: stage for stage, kind in kinds.items()}
-        return sorted(stages, key=lambda stage: firsts[kinds[stage]] != stage)
+        firsts = {self._kind(stage): stage for stage in reversed(stages)}
+        return sorted(stages, key=lambda stage: firsts[self._kind(stage)] != stage)
+
+    def _kind(self, stage: str) -> str:
+        """What a stage is, in whatever layer."""
+        named = self.trials.golden.declared.get(stage)
+        return named.stage.template if named else stage
+
+    def _told_of(self, stage: str) -> list[str]:
+        """Stages of the same kind of which a part leaves nothing."""
+        return [other for other, part in self.parts.items() if part.whole and self._kind(other) == self._kind(stage)]
 
     def _take_apart(self, first: Residual) -> None:
         """Look for the part of the computation in which a stage's error lies.
@@ -202,6 +211,8 @@ class CauseSearch:
         """Find the hypothesis that explains the first failing stage; whether there is one."""
         if self._refitted(first):
             return True
+        if first.stage not in self.read and self._told_of(first.stage):
+            return False  # no hypothesis explained what is told of the same kind of stage
         self._take_apart(first)
         step = DiagnosisStep(self.trials, self.known, self.rounds, self.left, first)
         part = self.parts.get(first.stage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -25,6 +26,10 @@ def chosen(columns, ids=None, tokens=TOKENS):
     return Chosen(SCORES, BEST, theirs, (tokens[BEST], ids), tokens)
 
 
+def in_bfloat16(ids):
+    return ids.astype(ml_dtypes.bfloat16).astype(np.int64)
+
+
 NEXT = np.argsort(-SCORES, axis=1)[:, 1]
 SWAPPED = np.where(BEST < 100, BEST + 100, BEST - 100)
 LATE = np.minimum(BEST + 8, WIDTH - 1)
@@ -36,6 +41,7 @@ RULES = {
     "the worst, not the best": chosen(SCORES.argmin(axis=1)),
     "the id modulo 128": chosen(BEST, TOKENS[BEST] % 128),
     "the column of the scores": chosen(BEST, BEST),
+    "the id in bfloat16": chosen(BEST, in_bfloat16(300 + BEST), 300 + np.arange(WIDTH)),
     "the id by the offset of 1 columns behind": chosen(
         BEST,
         BEST + np.array([0, 5, 1, 9, 3, 7, 2, 8])[(np.minimum(BEST + 1, WIDTH - 1)) % 8],
@@ -48,6 +54,13 @@ RULES = {
 @pytest.mark.parametrize("says", RULES)
 def test_a_rule_that_makes_all_choices_is_said(says):
     assert next(rules_of_one(RULES[says], True), "").startswith(says)
+
+
+def test_columns_that_bfloat16_does_not_hold_are_said():
+    best, tokens = np.arange(250, 550, 5), 1 + 2 * np.arange(600)
+    theirs = in_bfloat16(best)
+    rules = rules_of_one(Chosen(np.zeros((60, 600)), best, theirs, (tokens[best], tokens[theirs]), tokens), True)
+    assert next(rules) == "the column in bfloat16"
 
 
 def test_choices_at_random_follow_no_rule():

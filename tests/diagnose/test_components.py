@@ -58,6 +58,11 @@ BIAS = random(WIDTH, seed=1)
 
 ELEMENTS = [
     (in_columns(GOLDEN, np.s_[64:96], 0.0), "columns 64-95 of 96: zeros"),
+    (in_columns(GOLDEN, np.s_[90:96], -9984.0), "columns 90-95 of 96: -9984 everywhere"),
+    (
+        in_columns(GOLDEN, 3, [GOLDEN[0, 3], *GOLDEN[:-1, 95]]),
+        "columns 3 of 96: the numbers of 92 columns behind of the",
+    ),
     (in_columns(GOLDEN, np.s_[8:24], np.round(GOLDEN[:, 8:24])), "columns 8-23 of 96: rounded to multiples of 1"),
     (np.asarray(GOLDEN).astype(ml_dtypes.float8_e4m3fn).astype(np.float64), "4 significant bits are kept"),
     (GOLDEN * 1.05, "1.05 times as large"),
@@ -188,6 +193,7 @@ PRODUCTS = {
     "head 1 counts twice": without(16, 32, 1.0),
     "head 3 counts 0.9 times": without(48, 64, -0.1),
     "the bias is missing": without(64, 65),
+    "every head counts 1.05 times": without(0, 64, 0.05),
     "inputs 8 to 12 of head 1 are left out": without(24, 29),
     "inputs 11 to 13 of each of 4 parts (head 0, …) are left out": without_columns(11, 14),
     "the next row": of_the_next_row(),
@@ -248,6 +254,13 @@ def test_more_rows_than_inputs_tell_any_weight_from_any_other_error():
     product, golden = Toy(x, W), x @ W.T
     assert said(in_products(wrong(golden, golden + error), product)).startswith("another weight, or other columns")
     assert said(in_products(wrong(golden, golden + np.tanh(error)), product)) == ""
+
+
+def test_a_product_of_another_size_is_told_from_its_bias():
+    product = Toy(X, W, parts=(("the bias", 64, 65),))
+    assert said(in_products(wrong(WHOLE, without(0, 64, 0.05)), product)).startswith(
+        "the product but for its bias counts"
+    )
 
 
 def test_tiles_of_one_part_that_take_each_others_input_are_said():

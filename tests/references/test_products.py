@@ -29,8 +29,9 @@ from parity.references.products.attention.projections import (
     norms_before,
 )
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
+from parity.references.products.gated import Gated, _cut_by_rank, swiglu
 from parity.references.products.norms import eps_of, normed
-from parity.references.products.rotated import Rotation, _moved, rotations, turn
+from parity.references.products.rotated import Rotation, _moved, _partly, rotations, turn
 from tests.sample import WHOLE, first
 
 STAGES = (
@@ -195,3 +196,29 @@ def test_a_bias_behind_the_shares_is_that_of_the_values_where_no_sink_takes_of_i
     for sinks in (None, torch.zeros(2, dtype=torch.float64)):
         plain = Pass(q, k, v, seen, sinks)
         assert torch.allclose(_bias_behind(plain, made).mixed(), plain.mixed()) == (sinks is None)
+
+
+def test_a_matrix_that_is_cut_by_rank_and_read_back_is_what_it_was():
+    weight, bias = torch.arange(48.0).view(1, 12, 4), torch.arange(12.0).view(1, 12)
+    gated = Gated(torch.zeros(1, 4), *weight.chunk(2, 1), *bias.chunk(2, 1), swiglu)
+    cut = _cut_by_rank(gated, 3)
+    assert cut.gate_bias.tolist() == [[0, 1, 4, 5, 8, 9]] and cut.up[0, :, 0].tolist() == [8, 12, 24, 28, 40, 44]
+    again = _cut_by_rank(cut, 3, back=True)
+    assert all(torch.equal(getattr(again, side), getattr(gated, side)) for side in ("gate", "up", "gate_bias"))
+
+
+def test_a_norm_may_give_another_norms_rows_or_be_taken_over_padding(prompt):
+    golden, runs = prompt
+    (made,), (before,) = (runs.products(golden, f"target.layers.{layer}.attn_in") for layer in (1, 0))
+    others = dict(made.others())
+    assert np.allclose(others["the rows that the input norm of the layer before gives"], before.x)
+    padded = others["the mean square over 128 columns, 32 of them zeros"]
+    assert np.allclose(padded / np.sqrt(128 / 96), made.x, rtol=1e-3)
+
+
+def test_heads_that_turn_in_part_leave_the_others_as_they_are():
+    of = Rotation(0, torch.tensor([1.0, 0.5, 0.25, 0.125]).double(), 1.0)
+    plain, at = torch.randn(2, 3, 8, dtype=torch.float64), torch.arange(3).double()
+    half = _partly(of, turn(plain, of.angles(at)), at, 0.5, False)
+    assert torch.allclose(half[..., 4:], plain[..., 4:])
+    assert torch.allclose(half[..., :4], turn(plain[..., :4], at[:, None] * of.frequencies[:2]))

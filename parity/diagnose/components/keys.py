@@ -33,6 +33,9 @@ LEADERS, HALVED, SOME = 3, 0.5, 0.8
 """The rules with which every other is tried, the share of what one leaves that two may leave, and the share of all the
 error that the best one may leave for others to be tried with it."""
 
+HOPELESS = 0.8
+"""The share of the error beyond which the best of some numbers is not made finer."""
+
 LEAKS, SIZES, CAPS, FINER = np.geomspace(1e-4, 1.0, 25), np.geomspace(0.5, 2.0, 25), np.geomspace(1.0, 200.0, 25), 6
 """How often a key that is not seen may count, how large scores may be and where they may be capped, tried first, and
 how often finer."""
@@ -70,7 +73,7 @@ def in_faint_keys(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) ->
     if not len(some):
         return None
     few = _Explained(wrong, weight, rows, some)
-    best = min(_fitted(few), key=few.left)
+    best = min(_fitted(few, hopeless=1.0), key=few.left)
     left = few.left(best)
     if few.all - left < CERTAIN:
         return None
@@ -134,21 +137,26 @@ def _together(one: tuple[str, Rule], other: tuple[str, Rule]) -> tuple[str, Rule
     return f"{one[0]}, and {other[0]}", lambda keys: np.maximum(first(keys) + second(keys) - keys.seen, 0.0)
 
 
-def _fitted(few: _Explained) -> Iterator[tuple[str, Rule]]:
+def _fitted(few: _Explained, hopeless: float = HOPELESS) -> Iterator[tuple[str, Rule]]:
     """Rules with a number that is fitted: keys that are not seen and count a little, and scores of another size."""
-    yield _best(few, "keys that are not seen count {:.3g} times", leaking, LEAKS)
-    yield _best(few, "the scores are {:.5g} times as large", partial(sharper, of_sinks=False), SIZES)
-    yield _best(few, "the scores are softly capped at {:.4g}", partial(capped, of_sinks=False), CAPS)
+    best = partial(_best, few, hopeless)
+    yield best("keys that are not seen count {:.3g} times", leaking, LEAKS)
+    yield best("the scores are {:.5g} times as large", partial(sharper, of_sinks=False), SIZES)
+    yield best("the scores are softly capped at {:.4g}", partial(capped, of_sinks=False), CAPS)
     if few.rows[0].sinks is not None:
-        yield _best(few, "scores and sinks are softly capped at {:.4g}", partial(capped, of_sinks=True), CAPS)
-        yield _best(few, "scores and sinks are {:.5g} times as large", partial(sharper, of_sinks=True), SIZES)
+        yield best("scores and sinks are softly capped at {:.4g}", partial(capped, of_sinks=True), CAPS)
+        yield best("scores and sinks are {:.5g} times as large", partial(sharper, of_sinks=True), SIZES)
 
 
-def _best(few: _Explained, says: str, rule: Callable[[float], Rule], tried: np.ndarray) -> tuple[str, Rule]:
+def _best(
+    few: _Explained, hopeless: float, says: str, rule: Callable[[float], Rule], tried: np.ndarray
+) -> tuple[str, Rule]:
     """The factor that leaves least: the best of some, then of ever finer ones beside it."""
     best = 1.0
     for _ in range(FINER):
         best = min(tried.tolist(), key=lambda factor: few.left(("", rule(factor))))
+        if few.left(("", rule(best))) > hopeless * few.all:
+            break
         step = (tried[1] / tried[0]).item()
         tried = np.geomspace(best / step, best * step, 9)
     return says.format(best), rule(best)
