@@ -92,10 +92,11 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
     for name, dtype in FLOATS.items():
         for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
             yield f"{says} in fp8 ({name})", partial(_changed, sides=sides, change=partial(_low, dtype=dtype))
-    for first in range(0, of.gate.shape[1], HALF_TILE):
-        for says, bias in (("gate and up", False), ("gate, up and their biases", True)):
-            swap = partial(_turned_in, first=first, bias=bias)
-            yield f"{says} exchanged in the inner columns {first} to {first + HALF_TILE - 1}", swap
+    for width in (HALF_TILE, TILE):
+        for first in range(0, of.gate.shape[1] - width + 1, width):
+            for says, bias in (("gate and up", False), ("gate, up and their biases", True)):
+                swap = partial(_turned_in, some=slice(first, first + width), bias=bias)
+                yield f"{says} exchanged in the inner columns {first} to {first + width - 1}", swap
     for ranks in RANKS:
         if of.gate.shape[1] % ranks == 0:
             yield f"gate and up, one matrix, cut for {ranks} ranks", partial(_cut_by_rank, ranks=ranks)
@@ -130,9 +131,9 @@ def _exchanged(one: Gated) -> Gated:
     return replace(one, gate=one.up, up=one.gate, gate_bias=one.up_bias, up_bias=one.gate_bias)
 
 
-def _turned_in(one: Gated, first: int, bias: bool) -> Gated:
+def _turned_in(one: Gated, some: slice, bias: bool) -> Gated:
     """Gate and up exchanged in a run of inner columns, with their biases where there are some or without them."""
-    some, changes = slice(first, first + HALF_TILE), {}
+    changes = {}
     for name, other in (("gate", "up"), ("up", "gate"), ("gate_bias", "up_bias"), ("up_bias", "gate_bias")):
         held = getattr(one, name)
         if held is not None and (bias or not name.endswith("bias")):
@@ -283,10 +284,11 @@ def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
             yield "experts weigh what they are given, not what they give", whole(gated.inner(share), chosen, chosen)
             given = whole(gated.inner(share), chosen, share)
             yield "experts weigh what they are given, not what they give but for the bias", given
+            inner = gated.inner()
             for says, other in other_shares(share):
-                yield says, whole(gated.inner(), other, other)
-                yield f"{says}, of the down bias alone", whole(gated.inner(), share, other)
-                yield f"{says}, but for the down bias", whole(gated.inner(), other, share)
+                yield says, whole(inner, other, other)
+                yield f"{says}, of the down bias alone", whole(inner, share, other)
+                yield f"{says}, but for the down bias", whole(inner, other, share)
 
         return [Product(whole(gated.inner()), weight.float().numpy(), tuple(parts), others)]
 
@@ -307,6 +309,11 @@ def other_shares(share: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "all but the best expert", share * ~best
     yield "the shares of the row before", share.roll(1, 0)
     yield "the shares of the row behind", share.roll(-1, 0)
+    ranked = share.sort(dim=1, descending=True)
+    for rows in (1, 2, 4, 8, 16, 32, 64, 128):
+        if rows < len(share):
+            taken = torch.zeros_like(share).scatter(1, ranked.indices, ranked.values.roll(rows, 0))
+            yield f"choice by choice the shares of the row {rows} before", taken
     for name, dtype in NARROW.items():
         yield f"the shares in {name}", kept_in(share, dtype)
 

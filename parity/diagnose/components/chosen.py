@@ -129,6 +129,10 @@ def _mapped(chosen: Chosen) -> Iterator[str]:
         yield "the column of the scores, not the id that it stands for"
         return
     offsets = chosen.tokens - np.arange(len(chosen.tokens))
+    before = np.roll(chosen.mine, 1)[chosen.wrong]
+    if (before >= 0).all() and (known + offsets[before] == device).all():
+        yield "the id by the offset of the choice before"
+        return
     for step in sorted(range(1 - len(offsets), len(offsets)), key=abs):
         other = known + step
         if step and ((other >= 0) & (other < len(offsets))).all() and (known + offsets[other] == device).all():

@@ -61,7 +61,8 @@ def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Ma
     before = [entered(norm, stack) for norm in norms_before(layer).values()]
 
     def made() -> list[Product]:
-        turned = [replace(one, rotation=of) for one, of in zip(held, Rotation.of(tables), strict=True)]
+        prompt = len(held[0].seen)
+        turned = [replace(one, rotation=of, prompt=prompt) for one, of in zip(held, Rotation.of(tables), strict=True)]
         weights = weights_of(layer.self_attn)
         known_streams = all(len(one) == len(fed) for one in before)
         streams = [*zip(*before, strict=True)] if known_streams else [()] * len(fed)

@@ -23,6 +23,8 @@ def of_operands() -> Iterator[tuple[str, Variant]]:
         for what, sides in {"queries": "q", "keys": "k", "values": "v", "keys and values": "kv"}.items():
             yield f"{what} in fp8 ({name})", partial(_rounded, sides=sides, low=partial(_low, dtype=dtype))
         yield f"the shares in fp8 ({name})", partial(_shares, change=partial(_low, dtype=dtype))
+        for whose, of in WRITTEN.items():
+            yield f"keys and values {whose} in fp8 ({name})", partial(_written, of=of, low=partial(_low, dtype=dtype))
     for name, dtype in NARROW.items():
         for what, side in {"queries": "q", "keys": "k", "values": "v"}.items():
             yield f"{what} in {name}", partial(_rounded, sides=side, low=partial(kept_in, dtype=dtype))
@@ -53,6 +55,22 @@ def of_scores() -> Iterator[tuple[str, Variant]]:
         for what, at in (("exponentials", 0), ("sum of the exponentials", 1), ("inverse of their sum", 2)):
             steps = tuple(low if at == place else _as_it_is for place in range(3))
             yield f"the {what} in {name}", partial(_softmax_of, steps=steps)
+
+
+WRITTEN: dict[str, Callable[[Pass], slice]] = {
+    "of the prompt": lambda one: slice(0, one.prompt),
+    "of rows behind the prompt": lambda one: slice(one.prompt, None),
+    "of earlier passes": lambda one: slice(0, one.cached),
+    "of earlier passes behind the prompt": lambda one: slice(one.prompt, max(one.prompt, one.cached)),
+}
+"""Which keys one kind of pass wrote."""
+
+
+def _written(one: Pass, of: Callable[[Pass], slice], low: Callable[[Tensor], Tensor]) -> Pass:
+    some, changed = of(one), {side: getattr(one, side).clone() for side in "kv"}
+    for held in changed.values():
+        held[:, some] = low(held[:, some])
+    return replace(one, **changed)
 
 
 def _as_it_is(x: Tensor) -> Tensor:

@@ -60,6 +60,9 @@ def of_masks() -> Iterator[tuple[str, Variant]]:
     for number in FIRST:
         hidden[f"the first {number} keys are not seen"] = partial(_before, number=number)
     shown: dict[str, Which] = {
+        f"the first {number} keys are seen too": partial(_before, number=number) for number in FIRST
+    }
+    shown |= {
         "one key more, the next older, is seen": lambda one: _keys(one) == _oldest(one) - 1,
         "the next row is seen": lambda one: one.distance == -1,
         "all rows of the pass are seen": lambda one: _keys(one) >= one.cached,

@@ -34,7 +34,7 @@ class Pass:
 
     `scored` changes the scores [N, S, T], `shared` makes shares of them, and `rounded` changes these; `group_of` says
     which kv group each of so many heads takes, of so many groups; `added` [G, D] is added to what a head of the group
-    mixes. `rotation` is None where nothing tells it.
+    mixes. `rotation` is None where nothing tells it; `prompt` is how many of the first keys a prefill made.
     """
 
     q: Tensor
@@ -48,6 +48,7 @@ class Pass:
     rounded: Callable[[Tensor], Tensor] = lambda shares: shares
     group_of: Callable[[int, int], Tensor] = each_its_own
     added: Tensor | None = None
+    prompt: int = 0
 
     @property
     def distance(self) -> Tensor:
