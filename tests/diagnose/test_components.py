@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -82,6 +82,13 @@ def test_what_elements_hold_is_said_with_its_columns(device, says):
 @pytest.mark.parametrize("device", [GOLDEN + 0.5 * random(ROWS, WIDTH, seed=3), np.tanh(GOLDEN)], ids=["noise", "tanh"])
 def test_what_no_reading_fits_is_not_named(device):
     assert said([*in_elements(wrong(GOLDEN, device)), *in_products(wrong(GOLDEN, device), PRODUCT)]) == ""
+
+
+def test_a_tenth_of_an_error_that_is_little_more_than_noise_is_no_explanation():
+    off = wrong(GOLDEN, GOLDEN * 1.05)
+    small = replace(off, device=off.golden + 1.2 * off.noise * random(*off.golden.shape, seed=7))
+    tenth = small.error * 0.1
+    assert small.judged("a tenth", tenth, 0) is None and small.judged("most of it", small.error * 0.6, 0).whole
 
 
 def test_rows_within_noise_are_not_wrong():

@@ -29,6 +29,9 @@ FREEDOM = 0.34
 FULL = 0.02
 """A factor this near to 0, 1 or 2 is that number: weights in bfloat16 and noise move a fitted one by less."""
 
+HALF = 0.5
+"""The least share of the error of rows that are wrong alone that an explanation of it has."""
+
 CERTAIN = 50.0
 """Squared standard errors by which what is faintly off in many rows has to be off."""
 
@@ -155,7 +158,10 @@ class WrongRows:
         return np.asarray(self.device - self.golden)
 
     def judged(self, says: str, model: np.ndarray, numbers: int, freedom: float = FREEDOM) -> Component | None:
-        """A model of the error [R, wrong columns] with so many numbers of its own; None where it explains nothing."""
+        """A model of the error [R, wrong columns] with so many numbers of its own; None where it explains nothing.
+
+        Of an error of little more than noise a model that explains a tenth may leave no more than noise: that is none.
+        """
         error = self.error[:, self.columns]
         if numbers > freedom * error.size:
             return None
@@ -164,7 +170,9 @@ class WrongRows:
         explained = 1 - float((left**2).sum()) / total if total else 0.0
         free = sqrt(1 - numbers / error.size)
         rest = float(np.sqrt(np.mean((left / self.noise) ** 2))) / free if error.size else inf
-        return Component(says, explained, rest, numbers=numbers) if explained > 0 else None
+        if explained <= 0 or (rest <= DOWN_TO_NOISE and explained < HALF):
+            return None
+        return Component(says, explained, rest, numbers=numbers)
 
     @property
     def where(self) -> str:
