@@ -23,6 +23,10 @@ CHOSEN = ("tokens", "draft_tokens")
 """Stages of ids that are the best of some scores."""
 
 
+LATER = ("row", "ahead", "start", "end")
+"""What is known of passes behind the prefill alone: there it would be the prompt's length, or nothing."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """Of rows [R], int64 unless said otherwise.
@@ -67,11 +71,21 @@ class Facts:
     least_share: np.ndarray | None = None
 
     def known(self, name: str) -> np.ndarray:
-        """One of the facts [R] by name, -1 where it is not known. Beside the attributes these are, in passes behind the
-        prefill, `row` (the index) and `ahead` (how many rows are behind this one), and `highest` and `lowest` of the
-        experts."""
-        if name in ("row", "ahead"):
-            return np.where(self.round > 0, self.index if name == "row" else self.count - 1 - self.index, -1)
+        """One of the facts [R] by name, -1 where it is not known.
+
+        Beside the attributes these are, in passes behind the prefill, `row` (the index), `ahead` (how many rows are
+        behind this one) and the positions of the pass's first row, `start`, and of its last, `end`; and `highest` and
+        `lowest` of the experts.
+        """
+        ahead = self.count - 1 - self.index
+        if name in LATER:
+            of_pass = {
+                "row": self.index,
+                "ahead": ahead,
+                "start": self.position - self.index,
+                "end": self.position + ahead,
+            }
+            return np.where(self.round > 0, of_pass[name], -1)
         if name in ("highest", "lowest"):
             return self._expert(np.maximum if name == "highest" else np.minimum)
         values: np.ndarray | None = getattr(self, name)

@@ -15,6 +15,9 @@ from parity.compare.siblings import LayerRule, layer_rules
 PERIODS = tuple(2**power for power in range(1, 13))
 """Tiles and pages are powers of two."""
 
+ODD = (3, 5, 6, 7, 9, 10, 12)
+"""Other numbers of rows that a kernel may take at once: draft and bonus rows are K + 1."""
+
 NEAR = (0, -1, 1)
 """A bound that is off by one breaks one row before or behind the config's."""
 
@@ -169,6 +172,19 @@ def _experts(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     yield Predicate("rows whose best expert has the lowest number", partial(_best, name="lowest"))
 
 
+def _groups(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """Experts of one rank or tile, or of several."""
+    count = 1 + max(facts.experts, default=0)
+    for size in (size for size in range(2, count) if count % size == 0):
+        yield Predicate(f"rows whose experts are of one group of {size}", partial(_of_one_group, size=size, one=True))
+        yield Predicate(f"rows with experts of several groups of {size}", partial(_of_one_group, size=size, one=False))
+
+
+def _of_one_group(facts: Facts, size: int, one: bool) -> np.ndarray:
+    high, low = (facts.known(name) for name in ("highest", "lowest"))
+    return np.asarray((low >= 0) & ((high // size == low // size) == one))
+
+
 def _best(facts: Facts, name: str) -> np.ndarray:
     best = facts.known("best")
     return np.asarray((best >= 0) & (best == facts.known(name)))
@@ -207,6 +223,37 @@ def _periods(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
                 yield Predicate(says, _rest(name, period, least, most), period)
 
 
+def _odd_periods(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """Every so many rows of a pass, of a number that is no power of two; every other token."""
+    for name, says, periods in (("index", "every {} row of a pass, from {} on", ODD), ("token", "{1} token ids", (2,))):
+        values = facts.known(name)
+        for period in (period for period in periods if bad.any() and period <= values.max(initial=0)):
+            rests = np.unique(values[bad] % period)
+            if len(rests) == 1 and values[bad].min() >= 0:
+                rest = int(rests[0])
+                told = rest if name == "index" else ("even", "odd")[rest]
+                yield Predicate(says.format(_nth(period), told), _rest(name, period, rest, rest), period * len(periods))
+
+
+def _of_passes(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """Where in a tile a pass begins or ends, or what it ends behind."""
+    for period in (period for period in PERIODS if 2 < period <= facts.position.max(initial=0)):
+        tile = f"a tile of {period}"
+        for name, says in (("start", "begin"), ("end", "end")):
+            for rest, where in ((0, "first"), (period - 1, "last")):
+                told = f"later passes that {says} at the {where} position of {tile}"
+                yield Predicate(told, _rest(name, period, rest, rest))
+        yield Predicate(f"later passes over the end of {tile}", partial(_crossing, period=period, behind=False))
+        yield Predicate(
+            f"rows behind the end of {tile} in later passes", partial(_crossing, period=period, behind=True)
+        )
+
+
+def _crossing(facts: Facts, period: int, behind: bool) -> np.ndarray:
+    start, there = facts.known("start"), facts.position if behind else facts.known("end")
+    return np.asarray((start >= 0) & (start // period < there // period))
+
+
 def _tiles(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """Behind the last whole tile of a prompt; of tiles that end alike the largest."""
     for period in (period for period in reversed(PERIODS) if period < facts.prompts.max(initial=0)):
@@ -234,13 +281,17 @@ FAMILIES: tuple[tuple[str, PredicateFamily], ...] = (
     ("position", _thresholds),
     ("position", _powers),
     ("expert", _experts),
+    ("expert", _groups),
     ("round", _rounds),
     ("position", _periods),
     ("position", _tiles),
+    ("pass's place", _of_passes),
+    ("row", _odd_periods),
     ("", _quantities),
 )
 """What each asks of, and the families: what a program asks most often first."""
 
 
 def _nth(number: int) -> str:
-    return f"{number}{'nd' if number % 10 == 2 and number % 100 != 12 else 'th'}"
+    ending = {2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in (12, 13) else "th"
+    return f"{number}{ending}"

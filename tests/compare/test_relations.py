@@ -32,6 +32,8 @@ def facts(side: str = "target", rounds: int = 6, rows: int = 5) -> Facts:
 
 SEEN = facts()
 DRAFTER = facts("drafter")
+LONG = facts(rounds=24)
+START, END = SEEN.position - SEEN.index, SEEN.position - SEEN.index + SEEN.count - 1
 TOKENS = replace(SEEN, token=np.random.default_rng(0).choice([3, 40, 700, 1263, 1264, 1265], len(SEEN.position)))
 
 _DRAWN = np.random.default_rng(1)
@@ -80,6 +82,19 @@ DUE = replace(
         ((SEEN.round > 0) & (SEEN.index >= 2), "rows of later passes from row 2 on", SEEN),
         ((SEEN.index == SEEN.count - 1) & (SEEN.round > 0), "the last row of every later pass", SEEN),
         (SEEN.position % 16 < 4, "the first 4 positions of each 16", SEEN),
+        ((SEEN.index % 3 == 0) & (SEEN.round == 0), "every 3rd row of a pass, from 0 on, in prefill rows", SEEN),
+        (TOKENS.token % 2 == 1, "odd token ids", TOKENS),
+        (
+            (LONG.round > 0) & (LONG.known("end") % 8 == 7),
+            "later passes that end at the last position of a tile of 8",
+            LONG,
+        ),
+        ((SEEN.round > 0) & (START // 16 < END // 16), "later passes over the end of a tile of 16", SEEN),
+        (
+            (SEEN.round > 0) & (SEEN.position // 16 > START // 16),
+            "rows behind the end of a tile of 16 in later passes",
+            SEEN,
+        ),
         (
             (SEEN.position >= SEEN.prompts // 32 * 32) & (SEEN.round == 0),
             "behind the prompt's last whole tile of 32, in prefill rows",
