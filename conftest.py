@@ -52,6 +52,9 @@ def freeze() -> None:
 
 TINY = Path(__file__).parent / "fixtures" / "tiny"
 
+FEW = 6
+"""New tokens of a pair of two layers each: it accepts few drafts, so that they are three and four rounds."""
+
 
 @pytest.fixture(scope="session")
 def tiny() -> Path:
@@ -101,9 +104,11 @@ def small_golden(remake_small_golden, once_for_all) -> Dump:
 @pytest.fixture(scope="session")
 def two_layer_golden(remake_small_golden, once_for_all) -> Dump:
     """The small golden of a pair of two layers each: by night as well, for what counts decisions of these tokens."""
-    return Dump(
-        once_for_all("shallow", lambda out: remake_small_golden(out / "golden", **cut_pair(TINY, out))) / "golden"
-    )
+
+    def make(out: Path) -> None:
+        remake_small_golden(out / "golden", max_new_tokens=FEW, **cut_pair(TINY, out))
+
+    return Dump(once_for_all("shallow", make) / "golden")
 
 
 @pytest.fixture(scope="session")
@@ -117,7 +122,9 @@ def sampled_golden(two_layer_golden, remake_small_golden, once_for_all) -> Dump:
     """The golden of two layers once more, its tokens drawn behind all processors."""
     model, settings = two_layer_golden.manifest.model, "temperature=1.5,top_k=20,top_p=0.9,min_p=0.02"
     pair = dict(target=Path(model.target.path), drafter=Path(model.drafter.path))
-    return Dump(once_for_all("sampled", lambda out: remake_small_golden(out, sample=settings, **pair)))
+    return Dump(
+        once_for_all("sampled", lambda out: remake_small_golden(out, sample=settings, max_new_tokens=FEW, **pair))
+    )
 
 
 @pytest.fixture(scope="session")
@@ -135,7 +142,7 @@ def quantised_golden(remake_small_golden, once_for_all) -> Dump:
 
         pair = cut_pair(TINY, out / "whole")
         scaled = {side: with_scales(folder, out / side, side) for side, folder in pair.items()}
-        remake_small_golden(out / "golden", kv_cache="fp8_e4m3", **scaled)
+        remake_small_golden(out / "golden", max_new_tokens=FEW, kv_cache="fp8_e4m3", **scaled)
 
     return Dump(once_for_all("quantised", make) / "golden")
 
