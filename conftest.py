@@ -16,7 +16,7 @@ from parity.golden.store import Dump
 from parity.golden.views import TrustedGolden
 from tests.foreground import restore_signals
 from tests.sample import WHOLE, cut
-from tests.shallow import cut_pair
+from tests.shallow import cut_pair, cut_target
 
 restore_signals()
 os.environ.pop("COLUMNS", None)  # xdist tells its workers a width; what is tested prints as in a pipe
@@ -130,7 +130,11 @@ def sampled_golden(two_layer_golden, remake_small_golden, once_for_all) -> Dump:
 @pytest.fixture(scope="session")
 def paged_golden(remake_small_golden, once_for_all) -> Dump:
     """The small golden once more, its drafter attending to some pages of its cache."""
-    return Dump(once_for_all("paged", lambda out: remake_small_golden(out, partial_kv="1+2+1x8")))
+
+    def make(out: Path) -> None:
+        remake_small_golden(out / "golden", max_new_tokens=FEW, partial_kv="1+2+1x8", **cut_pair(TINY, out))
+
+    return Dump(once_for_all("paged", make) / "golden")
 
 
 @pytest.fixture(scope="session")
@@ -157,14 +161,14 @@ def family_golden(once_for_all) -> Callable[[str], TrustedGolden]:
     def opened(family: str) -> TrustedGolden:
         def make(out: Path) -> None:
             out.mkdir()
-            if WHOLE or family == "n-gram":
+            if WHOLE:
                 small_golden(out, family=family)
                 return
+            words = 400 if family == "n-gram" else 40
             lines = {json.loads(line)["id"]: line for line in (TINY / "prompts/chat.jsonl").read_text().splitlines()}
             prompts = out / "prompts.jsonl"
-            prompts.write_text("\n".join(cut(lines[name], words=40) for name in PROMPTS[family]))
-            drafter = TINY / FAMILIES[family].checkpoint
-            make_golden(out / "golden", prompts, TOKENS[family], drafter=drafter)
+            prompts.write_text("\n".join(cut(lines[name], words=words) for name in PROMPTS[family]))
+            make_golden(out / "golden", prompts, TOKENS[family], **cut_target(TINY, out, FAMILIES[family].checkpoint))
 
         return open_golden(once_for_all(family, make) / "golden")
 

@@ -62,7 +62,7 @@ def test_tokens_are_the_references_for_every_k(k, golden, tiny):
 def test_tokens_are_those_of_transformers_assisted_generation(golden, tiny):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     target = transformers.GptOssForCausalLM.from_pretrained(
-        tiny / "target", dtype=torch.float32, attn_implementation="eager"
+        golden.manifest.model.target.path, dtype=torch.float32, attn_implementation="eager"
     ).eval()
     assistant = transformers.LlamaForCausalLM.from_pretrained(tiny / "draft-model", dtype=torch.float32).eval()
     own = assistant.generation_config

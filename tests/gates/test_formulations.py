@@ -44,7 +44,11 @@ def test_every_way_is_green_and_so_is_every_pair_of_them(golden, runs):
     assert len(found.pairs) == len(DEVICES) * (len(DEVICES) - 1)
     for (mode, *pair), report in found.pairs.items():
         apart = {stage.stage: stage.x["l2"] for stage in report.stages if stage.x.get("l2") is not None}
-        assert len(apart) > (100 if WHOLE else 30) and max(apart.values()) <= BOUND[mode], (mode, pair, max(apart, key=apart.get))
+        assert len(apart) > (100 if WHOLE else 30) and max(apart.values()) <= BOUND[mode], (
+            mode,
+            pair,
+            max(apart, key=apart.get),
+        )
 
 
 FAULTS_OF_RANKS = (("tp_o_rows_exchanged", "attn_out"), ("tp_gate_up_run", "ffn_out"))

@@ -18,7 +18,7 @@ from parity.drive import free_rounds, untapped
 from parity.errors import UsageError
 from parity.families import FAMILIES
 from parity.gates.gate import Check
-from parity.gates.lifecycle import SEVERAL
+from parity.gates.lifecycle import LANES, SEVERAL
 from parity.gates.lifecycle_cases import Lives
 from parity.isolation import ProcessLimits
 from tests.sample import WHOLE, by_night, first, sample
@@ -45,6 +45,7 @@ def judged(gate_checks, monkeypatch):
     def run(device, *names, **given):
         if names and not WHOLE:
             monkeypatch.setattr(Lives, "check", lambda *of: check(*of) if of[1] in names else Check(of[1], "pass", ""))
+        monkeypatch.setattr("parity.gates.lifecycle.LANES", LANES if WHOLE else 2)
         return gate_checks("lifecycle", device, **given)
 
     return run
