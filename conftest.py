@@ -16,7 +16,7 @@ from parity.golden.store import Dump
 from parity.golden.views import TrustedGolden
 from tests.foreground import restore_signals
 from tests.sample import WHOLE, cut
-from tests.shallow import cut_pair, cut_target
+from tests.shallow import cut_pair, cut_target, cut_tiny
 
 restore_signals()
 os.environ.pop("COLUMNS", None)  # xdist tells its workers a width; what is tested prints as in a pipe
@@ -149,6 +149,17 @@ def quantised_golden(remake_small_golden, once_for_all) -> Dump:
         remake_small_golden(out / "golden", max_new_tokens=FEW, kv_cache="fp8_e4m3", **scaled)
 
     return Dump(once_for_all("quantised", make) / "golden")
+
+
+@pytest.fixture(scope="session")
+def three_layers(once_for_all) -> Path:
+    """The tiny checkpoints with targets of three layers, for what runs devices and references; whole by night."""
+
+    def make(out: Path) -> None:
+        out.mkdir()
+        cut_tiny(TINY, out)
+
+    return TINY if WHOLE else once_for_all("three-layers", make)
 
 
 @pytest.fixture(scope="session")

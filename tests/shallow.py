@@ -23,20 +23,40 @@ def cut_pair(tiny: Path, folder: Path) -> dict[str, Path]:
     return sides
 
 
+def cut_tiny(tiny: Path, folder: Path) -> None:
+    """Write all tiny checkpoints once more, the targets of three layers, beside their prompts."""
+    for path in (path for path in tiny.iterdir() if path.is_dir()):
+        if path.name.startswith("target"):
+            _cut_target(path, folder / path.name)
+        elif path.name == "prompts":
+            (folder / "prompts").symlink_to(path)
+        else:
+            _tap(path, folder / path.name)
+
+
 def cut_target(tiny: Path, folder: Path, drafter: str) -> dict[str, Path]:
     """Write the target of three layers, and another family's drafter that reads what these hand over."""
-    kinds = json.loads((tiny / "target" / "config.json").read_text())["layer_types"][:TAPPED]
     sides = {"target": folder / "target", "drafter": folder / drafter}
-    _cut(tiny / "target", sides["target"], "model.layers.", TAPPED, layer_types=kinds)
-    shutil.copytree(tiny / drafter, sides["drafter"])
-    file = sides["drafter"] / "config.json"
+    _cut_target(tiny / "target", sides["target"])
+    _tap(tiny / drafter, sides["drafter"])
+    return sides
+
+
+def _cut_target(whole: Path, out: Path) -> None:
+    kinds = json.loads((whole / "config.json").read_text())["layer_types"][:TAPPED]
+    _cut(whole, out, "model.layers.", TAPPED, layer_types=kinds)
+
+
+def _tap(whole: Path, out: Path) -> None:
+    """A drafter that is handed the outputs of a target of three layers."""
+    shutil.copytree(whole, out)
+    file = out / "config.json"
     config = json.loads(file.read_text())
     if "eagle_config" in config:
         config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}
     if "dflash_config" in config:
         config["dflash_config"]["target_layer_ids"], config["num_target_layers"] = [0, 1, 2], TAPPED
     file.write_text(json.dumps(config))
-    return sides
 
 
 def _cut(whole: Path, out: Path, prefix: str, layers: int = LAYERS, **changes: object) -> None:

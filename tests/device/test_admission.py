@@ -25,6 +25,11 @@ IDS, FEW = [7, 8, 9], 3
 """A prompt and tokens of an answer: with three copies, its caches have as many rows as there are copies."""
 
 
+@pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
 @pytest.fixture
 def load(tiny):
     """Loads one side with a family's tiny drafter in float32."""

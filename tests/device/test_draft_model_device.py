@@ -17,6 +17,11 @@ FAMILY = "draft-model"
 
 
 @pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
+@pytest.fixture(scope="module")
 def golden(family_golden):
     return family_golden(FAMILY)
 
