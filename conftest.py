@@ -52,8 +52,8 @@ def freeze() -> None:
 
 TINY = Path(__file__).parent / "fixtures" / "tiny"
 
-FEW = 6
-"""New tokens of a pair of two layers each: it accepts few drafts, so that they are three and four rounds."""
+FEW = 12 if WHOLE else 6
+"""New tokens of a pair of two layers each: it accepts few drafts, so that six are three and five rounds."""
 
 
 @pytest.fixture(scope="session")
@@ -132,7 +132,8 @@ def paged_golden(remake_small_golden, once_for_all) -> Dump:
     """The small golden once more, its drafter attending to some pages of its cache."""
 
     def make(out: Path) -> None:
-        remake_small_golden(out / "golden", max_new_tokens=FEW, partial_kv="1+2+1x8", **cut_pair(TINY, out))
+        pair = {} if WHOLE else cut_pair(TINY, out)
+        remake_small_golden(out / "golden", max_new_tokens=FEW, partial_kv="1+2+1x8", **pair)
 
     return Dump(once_for_all("paged", make) / "golden")
 

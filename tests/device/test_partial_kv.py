@@ -116,18 +116,16 @@ def test_a_row_attends_to_its_pages_as_loops_say(sizes):
             np.testing.assert_allclose(out[0, row, n * dim : (n + 1) * dim], mixed, rtol=1e-5, atol=1e-5)
 
 
-def test_a_golden_says_its_pages_and_emits_what_the_whole_cache_emits(golden, two_layer_golden):
+def test_a_golden_says_its_pages_and_emits_what_the_whole_cache_emits(golden, shallow_golden):
     case = golden.manifest.case
     assert case.partial_kv == SIZES and "drafter.layers.1.pages" in golden.manifest.stages
-    assert "drafter.layers.0.pages" not in two_layer_golden.manifest.stages
-    emitted = [
-        [prompt.generated.emitted for prompt in dump.manifest.case.prompts] for dump in (golden, two_layer_golden)
-    ]
+    assert "drafter.layers.0.pages" not in shallow_golden.manifest.stages
+    emitted = [[prompt.generated.emitted for prompt in dump.manifest.case.prompts] for dump in (golden, shallow_golden)]
     assert emitted[0] == emitted[1]
 
 
-def test_another_attention_than_the_golden_s_changes_what_the_drafter_makes(golden, two_layer_golden):
-    one, other = (dump.stored("float32", 0, 1, "drafter.logits") for dump in (golden, two_layer_golden))
+def test_another_attention_than_the_golden_s_changes_what_the_drafter_makes(golden, shallow_golden):
+    one, other = (dump.stored("float32", 0, 1, "drafter.logits") for dump in (golden, shallow_golden))
     assert np.abs(one - other).max() > 0.01
 
 
