@@ -16,7 +16,7 @@ from parity.golden.store import Dump
 from parity.golden.views import TrustedGolden
 from tests.foreground import restore_signals
 from tests.sample import WHOLE, cut
-from tests.shallow import cut_pair
+from tests.shallow import cut_pair, cut_target, cut_tiny
 
 restore_signals()
 os.environ.pop("COLUMNS", None)  # xdist tells its workers a width; what is tested prints as in a pipe
@@ -51,6 +51,9 @@ def freeze() -> None:
 
 
 TINY = Path(__file__).parent / "fixtures" / "tiny"
+
+FEW = 12 if WHOLE else 6
+"""New tokens of a pair of two layers each: it accepts few drafts, so that six are three and five rounds."""
 
 
 @pytest.fixture(scope="session")
@@ -101,9 +104,11 @@ def small_golden(remake_small_golden, once_for_all) -> Dump:
 @pytest.fixture(scope="session")
 def two_layer_golden(remake_small_golden, once_for_all) -> Dump:
     """The small golden of a pair of two layers each: by night as well, for what counts decisions of these tokens."""
-    return Dump(
-        once_for_all("shallow", lambda out: remake_small_golden(out / "golden", **cut_pair(TINY, out))) / "golden"
-    )
+
+    def make(out: Path) -> None:
+        remake_small_golden(out / "golden", max_new_tokens=FEW, **cut_pair(TINY, out))
+
+    return Dump(once_for_all("shallow", make) / "golden")
 
 
 @pytest.fixture(scope="session")
@@ -117,13 +122,20 @@ def sampled_golden(two_layer_golden, remake_small_golden, once_for_all) -> Dump:
     """The golden of two layers once more, its tokens drawn behind all processors."""
     model, settings = two_layer_golden.manifest.model, "temperature=1.5,top_k=20,top_p=0.9,min_p=0.02"
     pair = dict(target=Path(model.target.path), drafter=Path(model.drafter.path))
-    return Dump(once_for_all("sampled", lambda out: remake_small_golden(out, sample=settings, **pair)))
+    return Dump(
+        once_for_all("sampled", lambda out: remake_small_golden(out, sample=settings, max_new_tokens=FEW, **pair))
+    )
 
 
 @pytest.fixture(scope="session")
 def paged_golden(remake_small_golden, once_for_all) -> Dump:
     """The small golden once more, its drafter attending to some pages of its cache."""
-    return Dump(once_for_all("paged", lambda out: remake_small_golden(out, partial_kv="1+2+1x8")))
+
+    def make(out: Path) -> None:
+        pair = {} if WHOLE else cut_pair(TINY, out)
+        remake_small_golden(out / "golden", max_new_tokens=FEW, partial_kv="1+2+1x8", **pair)
+
+    return Dump(once_for_all("paged", make) / "golden")
 
 
 @pytest.fixture(scope="session")
@@ -135,9 +147,20 @@ def quantised_golden(remake_small_golden, once_for_all) -> Dump:
 
         pair = cut_pair(TINY, out / "whole")
         scaled = {side: with_scales(folder, out / side, side) for side, folder in pair.items()}
-        remake_small_golden(out / "golden", kv_cache="fp8_e4m3", **scaled)
+        remake_small_golden(out / "golden", max_new_tokens=FEW, kv_cache="fp8_e4m3", **scaled)
 
     return Dump(once_for_all("quantised", make) / "golden")
+
+
+@pytest.fixture(scope="session")
+def three_layers(once_for_all) -> Path:
+    """The tiny checkpoints with targets of three layers, for what runs devices and references; whole by night."""
+
+    def make(out: Path) -> None:
+        out.mkdir()
+        cut_tiny(TINY, out)
+
+    return TINY if WHOLE else once_for_all("three-layers", make)
 
 
 @pytest.fixture(scope="session")
@@ -150,14 +173,14 @@ def family_golden(once_for_all) -> Callable[[str], TrustedGolden]:
     def opened(family: str) -> TrustedGolden:
         def make(out: Path) -> None:
             out.mkdir()
-            if WHOLE or family == "n-gram":
+            if WHOLE:
                 small_golden(out, family=family)
                 return
+            words = 400 if family == "n-gram" else 40
             lines = {json.loads(line)["id"]: line for line in (TINY / "prompts/chat.jsonl").read_text().splitlines()}
             prompts = out / "prompts.jsonl"
-            prompts.write_text("\n".join(cut(lines[name], words=40) for name in PROMPTS[family]))
-            drafter = TINY / FAMILIES[family].checkpoint
-            make_golden(out / "golden", prompts, TOKENS[family], drafter=drafter)
+            prompts.write_text("\n".join(cut(lines[name], words=words) for name in PROMPTS[family]))
+            make_golden(out / "golden", prompts, TOKENS[family], **cut_target(TINY, out, FAMILIES[family].checkpoint))
 
         return open_golden(once_for_all(family, make) / "golden")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from functools import cache
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from tests.bench.fakes import COSTS, Fake, FakePlain, Ticks, request
 
 @pytest.fixture(scope="module")
 def measured(tiny):
-    """A bench of devices with these costs; every seed another day."""
+    """A bench of devices with these costs, made once; every seed another day."""
 
+    @cache
     def bench(seed, noise=0.02, ks=(1, 4), **costs):
         ticks, drawn = Ticks(), np.random.default_rng(seed)
         made = lambda k: FakePlain(  # noqa: E731

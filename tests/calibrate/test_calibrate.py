@@ -13,10 +13,12 @@ from parity.device.faults import CATALOGUE
 from parity.device.variants import CLEAN
 from parity.factories import ENGINES
 from parity.gates.clean import CleanGates, GateCalibration, clean_gates
+from parity.gates.gate import Check
+from parity.gates.lifecycle_cases import Lives
 from parity.golden.views import PromptSlice
 from parity.policy import read_policy
 from parity.producers import clean_devices, device, gate_context
-from tests.sample import by_night
+from tests.sample import WHOLE, by_night
 
 DIFFERENT = ("reversed", "split_k_4", "shuffled_split_k_3")
 
@@ -117,7 +119,11 @@ def test_an_unknown_variant_is_wrong_usage(parity, shallow_golden):
     assert found.code == 2 and "no clean variant upside_down" in found.err
 
 
-def test_clean_devices_pass_gates_and_a_fault_is_an_alarm(shallow_golden):
+def test_clean_devices_pass_gates_and_a_fault_is_an_alarm(shallow_golden, monkeypatch):
+    """By day, of lifecycles, behind another prompt and with a prefix that is cached."""
+    check, asked = Lives.check, ("the next prompt", "prefix hit")
+    if not WHOLE:
+        monkeypatch.setattr(Lives, "check", lambda *of: check(*of) if of[1] in asked else Check(of[1], "pass", ""))
     faulty, alone = (f"tests.calibrate.test_calibrate:{name}" for name in ("faulty_without_lanes", "without_lanes"))
     found = clean_gates(
         CleanGates(

@@ -14,6 +14,7 @@ import pytest
 from parity.api import run_device
 from parity.cli import GROUPS, cli
 from tests.sample import WHOLE
+from tests.shallow import cut_pair
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
@@ -132,8 +133,11 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(parity, shallow_golden,
     assert found.code == 2 and found.err.count("\n") == 1 and "file" in found.err
 
 
-def test_a_golden_of_one_stage_keeps_the_choices_and_what_they_are_judged_by(parity, remake_small_golden, tmp_path):
-    golden = remake_small_golden(tmp_path / "golden", stages=("pre_head_hidden",))
+def test_a_golden_of_one_stage_keeps_the_choices_and_what_they_are_judged_by(
+    parity, tiny, remake_small_golden, tmp_path
+):
+    few = dict(stages=("pre_head_hidden",), max_new_tokens=4)
+    golden = remake_small_golden(tmp_path / "golden", **few, **cut_pair(tiny, tmp_path))
     kept = {name.rsplit(".", 1)[-1] for name in golden.manifest.stages}
     assert kept == {
         *("pre_head_hidden", "tokens", "logits", "draft_tokens", "experts", "router_logits", "length", "emitted"),

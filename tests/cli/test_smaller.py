@@ -75,7 +75,8 @@ def test_a_dump_with_the_options_is_a_whole_golden_made_smaller(shallow_golden, 
     model = shallow_golden.manifest.model
     pair = {side: type(tmp_path)(getattr(model, side).path) for side in ("target", "drafter")}
     asked = dict(sketch=8, sketch_seed=3, logits="top:16", positions="0-4")
-    again = remake_small_golden(tmp_path / "dumped", **asked, **pair)
+    tokens = shallow_golden.manifest.case.max_new_tokens
+    again = remake_small_golden(tmp_path / "dumped", max_new_tokens=tokens, **asked, **pair)
     made = Dump(smaller_golden(shallow_golden, tmp_path / "made", Smaller(**asked)))
     assert verified(made, again).exit_code == 0
     assert Smaller.of(again.manifest.case) == Smaller(**asked)

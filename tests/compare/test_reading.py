@@ -29,11 +29,11 @@ def test_every_input_of_the_table_is_a_stage_of_the_table():
 
 
 @pytest.fixture
-def marks(small_golden, tmp_path):
+def marks(shallow_golden, tmp_path):
     """Marks by stage of a chained comparison: one prompt, two rounds."""
-    golden = GoldenSlice(trusted(small_golden), 0, 2)
 
-    def run(device: str) -> dict[str, tuple[str, ...]]:
+    def run(device: str, whole: Dump = shallow_golden) -> dict[str, tuple[str, ...]]:
+        golden = GoldenSlice(trusted(whole), 0, 2)
         made = builder(device, golden)(precision="bfloat16")
         seen = Dump(run_device(RunRequest(made, golden, "chained", (), tmp_path / "run", free=False)))
         report = compare(golden, seen, read_policy(None, "bfloat16"), rerun=ReferenceRerun())
@@ -42,8 +42,8 @@ def marks(small_golden, tmp_path):
     return run
 
 
-def test_only_the_guilty_stage_has_an_error_of_its_own_before_the_next_layer(marks):
-    found = marks(FAULT)
+def test_only_the_guilty_stage_has_an_error_of_its_own_before_the_next_layer(marks, small_golden):
+    found = marks(FAULT, small_golden)
     assert found["target.layers.4.attn_out"] == ("own", "step")
     assert found["target.layers.4.q"] == ()
     assert found["target.layers.5.attn_in"] == ("inherited",)
@@ -61,14 +61,14 @@ def test_a_choice_that_is_wrong_by_itself_is_its_own(marks):
     assert found["target.layers.0.experts"][0] == "own" and found["target.layers.0.router_logits"] == ()
 
 
-def test_a_choice_that_is_the_best_of_scores_within_their_bounds_is_theirs(small_golden):
+def test_a_choice_that_is_the_best_of_scores_within_their_bounds_is_theirs(shallow_golden):
     """One column is off by less than a row's bound, and wins."""
 
     def result(name, verdict="pass", **more):
         return StageResult(name, name, None, "noise", verdict, "", 4, **more)
 
     wrong = result("drafter.draft_tokens", "fail", choices={"same": 3, "bug": 1})
-    right, golden = result("drafter.logits"), trusted(small_golden)
+    right, golden = result("drafter.logits"), trusted(shallow_golden)
     assert mark([right, wrong], golden, "chained")[1].marks == ("scores", "spike")
     assert mark([wrong], golden, "chained")[0].marks[0] == "own"  # nobody shows the scores
     against = replace(wrong, against_scores=1)
@@ -76,8 +76,8 @@ def test_a_choice_that_is_the_best_of_scores_within_their_bounds_is_theirs(small
     assert mark([right, wrong], golden, "local")[1].marks == ("own",)
 
 
-def test_an_error_that_passes_unseen_and_shows_again_accuses_nobody(marks):
-    found = marks("parity.device.faults:attn_o_bias_dropped")
+def test_an_error_that_passes_unseen_and_shows_again_accuses_nobody(marks, small_golden):
+    found = marks("parity.device.faults:attn_o_bias_dropped", small_golden)
     assert [name for name, mark in found.items() if "own" in mark] == ["target.layers.3.attn_out"]
 
 
@@ -86,13 +86,13 @@ def test_a_clean_device_is_neither_guilty_nor_over_precise(marks):
 
 
 def test_a_device_that_hands_back_float32_is_over_precise(marks):
-    assert "over-precise" in marks("tests.faults.broken:float32_in_disguise")["target.layers.2.ffn_out"]
+    assert "over-precise" in marks("tests.faults.broken:float32_in_disguise")["target.layers.1.ffn_out"]
 
 
 @pytest.mark.parametrize("per", ["position", "head", "expert"])
-def test_a_stage_breaks_down_by_label(per, parity, small_golden):
+def test_a_stage_breaks_down_by_label(per, parity, shallow_golden):
     stage = {"position": "target.logits", "head": "target.layers.1.q", "expert": "target.layers.1.ffn_out"}[per]
-    found = parity("diff", "--golden", small_golden.folder, "--stage", stage, "--per", per, "--worst", 3)
+    found = parity("diff", "--golden", shallow_golden.folder, "--stage", stage, "--per", per, "--worst", 3)
     assert found.code == 0, found
     assert f"worst by {per}" in found.out and found.out.count(f"\n{stage} ") == 3
 
@@ -105,6 +105,6 @@ def test_the_broken_window_shows_past_the_window_only(parity, small_golden, tmp_
     assert all((one["x"] > 3) == (one["label"] >= 32) for one in slices if not 32 <= one["label"] < 36)
 
 
-def test_a_stage_without_heads_says_so(parity, small_golden):
-    found = parity("diff", "--golden", small_golden.folder, "--stage", "target.logits", "--per", "head")
+def test_a_stage_without_heads_says_so(parity, shallow_golden):
+    found = parity("diff", "--golden", shallow_golden.folder, "--stage", "target.logits", "--per", "head")
     assert found.code == 2 and "--per head" in found.err

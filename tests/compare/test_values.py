@@ -9,7 +9,7 @@ from parity.api import compare_dumps, run_device
 from parity.golden.store import Dump
 from parity.golden.views import PromptSlice
 
-STAGE = "target.layers.2.ffn_out"
+STAGE = "target.layers.1.ffn_out"
 
 
 def spoil_nan(value):
@@ -33,9 +33,9 @@ def spoil_row(value):
 
 
 @pytest.fixture(scope="module")
-def golden(small_golden):
+def golden(shallow_golden):
     """One prompt and two rounds of it."""
-    return PromptSlice(small_golden, 0, 2)
+    return PromptSlice(shallow_golden, 0, 2)
 
 
 @pytest.fixture

@@ -25,6 +25,11 @@ IDS, FEW = [7, 8, 9], 3
 """A prompt and tokens of an answer: with three copies, its caches have as many rows as there are copies."""
 
 
+@pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
 @pytest.fixture
 def load(tiny):
     """Loads one side with a family's tiny drafter in float32."""
@@ -119,8 +124,8 @@ def test_an_id_outside_the_vocabulary_is_refused_before_any_stage(side, load):
 
 
 def test_a_golden_longer_than_the_device_is_refused_before_its_first_prompt(shallow_golden, parity):
-    ended = parity("diff", "--golden", shallow_golden.folder, "--device", "numpy,max_positions=64")
-    assert ended.code == 2 and "has 64 positions; prompt" in ended.err and "drafts" in ended.err
+    ended = parity("diff", "--golden", shallow_golden.folder, "--device", "numpy,max_positions=56")
+    assert ended.code == 2 and "has 56 positions; prompt" in ended.err and "drafts" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,11 @@ PROMPT = [1266, *range(300, 352)]
 """53 tokens: the second round crosses the 64 rows at which arrays become wider."""
 
 
+@pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
 def caches(pipeline):
     models = pipeline.target, pipeline.drafter
     return [pipeline.engine.host(one)[:, :-1] for model in models for pair in model.caches for one in pair]

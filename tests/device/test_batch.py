@@ -17,6 +17,11 @@ PROMPTS = [[int(token) for token in np.random.default_rng(count).integers(3, 900
 BUDGET = 7
 
 
+@pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
 def together(made, k=None):
     scripts = (free_rounds(made, prompt, BUDGET, k) for prompt in PROMPTS)
     return [value for _, value in sorted(perform_together(made, enumerate(scripts)))]

@@ -34,6 +34,11 @@ WITH_CACHE = [name for name, family in FAMILIES.items() if MODEL in family.has]
 
 
 @pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
+@pytest.fixture(scope="module")
 def goldens(tiny, once_for_all):
     """By family: one chat prompt over K = 4, 0, 2, 0, 0, 3 in turn."""
 
@@ -43,7 +48,8 @@ def goldens(tiny, once_for_all):
             line = (tiny / "prompts/chat.jsonl").read_text().splitlines()[0]
             (out / "prompts.jsonl").write_text(cut(line) + "\n")
             dump_golden(
-                drafter=tiny / FAMILIES[family].checkpoint, prompts=out / "prompts.jsonl", k=KS, out=out / "golden",
+                target=tiny / "target", drafter=tiny / FAMILIES[family].checkpoint,
+                prompts=out / "prompts.jsonl", k=KS, out=out / "golden",
                 max_new_tokens=32 if family == "n-gram" else BUDGET,
             )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,11 @@ from parity.producers import builder
 from tests.sample import WHOLE
 
 FAMILY = "dflash"
+
+
+@pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +113,17 @@ def test_more_drafts_than_a_block_holds_are_refused(tiny):
             made(tiny / "target", tiny / "dflash", 8)
 
 
-def test_tap_layers_that_the_config_leaves_out_are_the_published_spread(edited, tiny):
+def test_tap_layers_that_the_config_leaves_out_are_the_published_spread(edited):
     """Two layers of eight: behind layer 1 and behind the third last."""
     from parity.references.seam import load
+
+    target = Path(__file__).parents[2] / "fixtures/tiny/target"
 
     def narrow(tensors):
         return tensors | {"fc.weight": tensors["fc.weight"][:, :192].copy()}
 
-    folder = edited(narrow, "dflash", dflash_config={"mask_token_id": 1272})
-    ours, theirs = (made(tiny / "target", folder, 2) for made in (device.load, load))
+    folder = edited(narrow, "dflash", dflash_config={"mask_token_id": 1272}, num_target_layers=8)
+    ours, theirs = (made(target, folder, 2) for made in (device.load, load))
     assert ours.drafter.config.taps == theirs.loop.tap_inputs == (2, 6)
 
 

@@ -17,6 +17,11 @@ FAMILY = "draft-model"
 
 
 @pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
+@pytest.fixture(scope="module")
 def golden(family_golden):
     return family_golden(FAMILY)
 
@@ -62,7 +67,7 @@ def test_tokens_are_the_references_for_every_k(k, golden, tiny):
 def test_tokens_are_those_of_transformers_assisted_generation(golden, tiny):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     target = transformers.GptOssForCausalLM.from_pretrained(
-        tiny / "target", dtype=torch.float32, attn_implementation="eager"
+        golden.manifest.model.target.path, dtype=torch.float32, attn_implementation="eager"
     ).eval()
     assistant = transformers.LlamaForCausalLM.from_pretrained(tiny / "draft-model", dtype=torch.float32).eval()
     own = assistant.generation_config

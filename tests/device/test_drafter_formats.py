@@ -21,6 +21,11 @@ OUTSIDE = ("draft_vocab_size", "target_hidden_size", "norm_before_residual", "no
 TAPS = "eagle_aux_hidden_state_layer_ids"
 
 
+@pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
 def renamed(old: str, new: str, before: str = "", top: tuple[str, ...] = ("lm_head", "d2t", "t2d", "mask_hidden")):
     """Tensors in another layout: the layer under another name, and a beginning for all but the topmost."""
 

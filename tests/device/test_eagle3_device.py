@@ -19,6 +19,11 @@ FAMILY = "eagle-3"
 
 
 @pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
+@pytest.fixture(scope="module")
 def golden(family_golden):
     return family_golden(FAMILY)
 

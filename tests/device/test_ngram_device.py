@@ -62,10 +62,10 @@ def test_the_golden_says_that_there_are_no_weights_and_which_lengths_are_looked_
     assert [name for name in golden.manifest.stages if "drafter" in name] == ["drafter.draft_tokens"]
 
 
-def test_tokens_are_those_of_transformers_prompt_lookup(golden, tiny):
+def test_tokens_are_those_of_transformers_prompt_lookup(golden):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     target = transformers.GptOssForCausalLM.from_pretrained(
-        tiny / "target", dtype=torch.float32, attn_implementation="eager"
+        golden.manifest.model.target.path, dtype=torch.float32, attn_implementation="eager"
     ).eval()
     for prompt in golden.manifest.case.prompts:
         ids = torch.tensor([prompt.ids])

@@ -116,11 +116,11 @@ def test_a_row_attends_to_its_pages_as_loops_say(sizes):
             np.testing.assert_allclose(out[0, row, n * dim : (n + 1) * dim], mixed, rtol=1e-5, atol=1e-5)
 
 
-def test_a_golden_says_its_pages_and_emits_what_the_whole_cache_emits(golden, small_golden):
+def test_a_golden_says_its_pages_and_emits_what_the_whole_cache_emits(golden, shallow_golden):
     case = golden.manifest.case
-    assert case.partial_kv == SIZES and "drafter.layers.3.pages" in golden.manifest.stages
-    assert "drafter.layers.0.pages" not in small_golden.manifest.stages
-    emitted = [[prompt.generated.emitted for prompt in dump.manifest.case.prompts] for dump in (golden, small_golden)]
+    assert case.partial_kv == SIZES and "drafter.layers.1.pages" in golden.manifest.stages
+    assert "drafter.layers.0.pages" not in shallow_golden.manifest.stages
+    emitted = [[prompt.generated.emitted for prompt in dump.manifest.case.prompts] for dump in (golden, shallow_golden)]
     assert emitted[0] == emitted[1]
 
 
@@ -138,7 +138,7 @@ def test_a_clean_device_passes(precision, mode, golden, tmp_path):
     report = compare(golden, run, read_policy(None, precision))
     assert report.verdict == "pass", report.first_summary
     judged = {stage.stage: stage for stage in report.stages}
-    assert judged["drafter.layers.3.pages"].judge == "experts" and run.manifest.case.partial_kv == SIZES
+    assert judged["drafter.layers.1.pages"].judge == "experts" and run.manifest.case.partial_kv == SIZES
 
 
 @by_night
@@ -151,8 +151,9 @@ def test_a_compiled_device_emits_and_accepts_the_same(shallow_golden):
     assert numpy == xla
 
 
-def test_a_device_with_another_cache_is_refused(golden, tiny, tmp_path):
-    whole = device.load(tiny / "target", tiny / "drafter", 4)
+def test_a_device_with_another_cache_is_refused(golden, tmp_path):
+    model = golden.manifest.model
+    whole = device.load(model.target.path, model.drafter.path, 4)
     with pytest.raises(UsageError, match=rf"has none as its partial KV, the golden .* has {re.escape(SIZES)}"):
         run_device(RunRequest(whole, golden, "chained", (), tmp_path / "run"))
 

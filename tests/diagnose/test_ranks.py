@@ -14,12 +14,12 @@ from parity.golden.store import Dump, DumpWriter
 from parity.policy import read_policy
 from tests.sample import by_night
 
-STAGE = "target.layers.2.attn_out"
+STAGE = "target.layers.1.attn_out"
 
 
 @pytest.fixture(scope="module")
-def whole(small_golden, tmp_path_factory) -> Dump:
-    return run_device(small_golden, "numpy", "local", "float32", out=tmp_path_factory.mktemp("ranks") / "whole")
+def whole(shallow_golden, tmp_path_factory) -> Dump:
+    return run_device(shallow_golden, "numpy", "local", "float32", out=tmp_path_factory.mktemp("ranks") / "whole")
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def judged(golden, run):
     return failing_run(golden, run, read_policy(None, "float32"))
 
 
-def test_ranks_that_hold_the_same_are_judged_as_one(run_of, small_golden):
-    assert judged(small_golden, run_of(lambda x: x)) is None
+def test_ranks_that_hold_the_same_are_judged_as_one(run_of, shallow_golden):
+    assert judged(shallow_golden, run_of(lambda x: x)) is None
 
 
-def test_the_rank_whose_tensors_fail_is_explained(run_of, small_golden, whole):
+def test_the_rank_whose_tensors_fail_is_explained(run_of, shallow_golden, whole):
     run = run_of(lambda x: 1.5 * x)
-    found = judged(small_golden, run)
+    found = judged(shallow_golden, run)
     assert isinstance(found, FailingRun) and isinstance(found.run, RankView) and found.run.rank == 1
     assert (found.first.stage, found.first.round) == (STAGE, 1)
     place = ("float32", 0, 1, STAGE)
@@ -61,25 +61,25 @@ def test_the_rank_whose_tensors_fail_is_explained(run_of, small_golden, whole):
     np.testing.assert_array_equal(run.contents(*place), whole.contents(*place))
 
 
-def test_ranks_that_differ_by_rounding_alone_are_no_clean_run(run_of, small_golden):
-    found = judged(small_golden, run_of(lambda x: np.nextafter(x, np.float32(np.inf))))
+def test_ranks_that_differ_by_rounding_alone_are_no_clean_run(run_of, shallow_golden):
+    found = judged(shallow_golden, run_of(lambda x: np.nextafter(x, np.float32(np.inf))))
     assert isinstance(found, RankMismatch) and found.first.stage == STAGE and found.stages == 1
     assert 0 < found.largest < 2e-7
     (read,) = rank_causes(found)
     assert read.id == "tp-order-by-rank" and read.check.verdict == "fail" and STAGE in read.check.evidence
 
 
-def test_a_reading_of_ranks_is_printed_and_ends_red(run_of, small_golden, parity, tmp_path):
+def test_a_reading_of_ranks_is_printed_and_ends_red(run_of, shallow_golden, parity, tmp_path):
     run = run_of(lambda x: np.nextafter(x, np.float32(np.inf)))
     ended = parity(
-        "diagnose", run.folder, "--limit", "0", "--golden", small_golden.folder, "--json", tmp_path / "found.json"
+        "diagnose", run.folder, "--limit", "0", "--golden", shallow_golden.folder, "--json", tmp_path / "found.json"
     )
     assert ended.code == 1 and "tp-order-by-rank" in ended.last, ended
     assert json.loads((tmp_path / "found.json").read_text())[0]["id"] == "tp-order-by-rank"
 
 
 @by_night
-def test_a_sum_that_is_not_reduced_is_named_as_one_rank_has_it(small_golden, parity, tmp_path):
+def test_a_sum_that_is_not_reduced_is_named_as_one_rank_has_it(shallow_golden, parity, tmp_path):
     ended = parity(
         "diagnose",
         "--limit",
@@ -87,7 +87,7 @@ def test_a_sum_that_is_not_reduced_is_named_as_one_rank_has_it(small_golden, par
         "--device",
         "parity.device.faults:tp_attn_not_reduced",
         "--golden",
-        small_golden.folder,
+        shallow_golden.folder,
         "--json",
         tmp_path / "found.json",
     )

@@ -9,6 +9,7 @@ from parity.device.faults import CATALOGUE
 from parity.drive import RunRequest, run_device
 from parity.golden.smaller import Smaller, smaller_golden
 from parity.golden.store import Dump
+from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice
 from parity.guard import unguarded
 from parity.producers import builder
@@ -25,13 +26,15 @@ FAULTS = [
 
 
 @pytest.fixture(scope="module")
-def one_prompt(family_golden):
-    return GoldenSlice(family_golden("p-eagle"), 0, 99 if WHOLE else 3)
+def one_prompt(request):
+    if WHOLE:
+        return GoldenSlice(request.getfixturevalue("family_golden")("p-eagle"), 0, 99)
+    return GoldenSlice(trusted(request.getfixturevalue("shallow_golden")), 0, 3)
 
 
 @pytest.fixture(scope="module")
 def small(one_prompt, tmp_path_factory):
-    asked = Smaller(6, logits="top:8", positions="0-3,62-66")
+    asked = Smaller(6, logits="top:8", positions="0-3,62-66" if WHOLE else "0-3,32-36")
     return Dump(smaller_golden(one_prompt, tmp_path_factory.mktemp("small") / "golden", asked))
 
 

@@ -67,7 +67,7 @@ def positions_context(short_configs, tiny, request, monkeypatch):
 def few_samples(monkeypatch):
     """One prompt and a few rounds: enough to see it red, and cheap."""
     monkeypatch.setattr(sampling, "PROMPTS", 1)
-    monkeypatch.setattr(sampling, "BUDGET", 10)
+    monkeypatch.setattr(sampling, "BUDGET", 8)
     monkeypatch.setattr(sampling, "ROUNDS", 0)
     monkeypatch.setattr(sampling_lanes, "LANES", 2)
     monkeypatch.setattr(sampling_rule, "FINE", 256)

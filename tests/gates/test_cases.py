@@ -8,6 +8,11 @@ from parity.api import compare_dumps, run_device
 from tests.sample import WHOLE, cut, sample
 
 
+@pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -21,6 +26,8 @@ def test_the_device_agrees_with_the_references(case, remake_small_golden, tiny, 
     lines = paths.get("prompts", tiny / "prompts/chat.jsonl").read_text().splitlines()
     raw = "prompts" in paths
     lines = (lines if WHOLE else sample(lines)[:1]) if raw else [cut(line) for line in lines[: 2 if WHOLE else 1]]
+    paths["drafter"] = tiny / "drafter"
+    paths.setdefault("target", tiny / "target")
     paths["prompts"] = tmp_path / "prompts.jsonl"
     paths["prompts"].write_text("\n".join(lines))
     golden = remake_small_golden(tmp_path / "golden", **case | paths)

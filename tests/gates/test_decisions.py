@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from parity.api import run_device
 from parity.compare.basis import Basis
 from parity.compare.choices import SAME
 from parity.errors import Inconclusive
@@ -168,11 +170,15 @@ def test_rounds_that_are_missing_are_no_pass(gate, shallow_golden, tmp_path):
     assert check.verdict == "inconclusive" and "verify" in check.name
 
 
-def test_a_run_that_was_not_forced_is_no_pass(gate, shallow_golden, tmp_path):
-    run = Dump(gate()[1].folder)
+def test_a_run_that_was_not_forced_is_no_pass(shallow_golden, remake_small_golden, tmp_path):
+    """Of twelve tokens, one of which rounding takes for another."""
+    model = shallow_golden.manifest.model
+    pair = {side: Path(getattr(model, side).path) for side in ("target", "drafter")}
+    golden = remake_small_golden(tmp_path / "golden", **pair)
+    run = run_device(golden, "numpy", "chained", out=tmp_path / "run", free=False)
     case = run.manifest.case.model_copy(update={"forced": ()})
     run.manifest = run.manifest.model_copy(update={"case": case})
-    context = GateContext(shallow_golden, "numpy", builder("numpy", shallow_golden), "bfloat16", tmp_path)
+    context = GateContext(golden, "numpy", builder("numpy", golden), "bfloat16", tmp_path)
     context.give(run)
     checks = run_gate(context, "decisions").checks
     assert verdicts(checks)[:3] == ["inconclusive"] * 3 and "was not forced" in checks[TARGET].evidence

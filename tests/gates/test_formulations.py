@@ -20,9 +20,9 @@ falls to the other side of a rounding, which is sqrt(1/1000) * sqrt(12) = 0.1 of
 
 
 @pytest.fixture(scope="module")
-def golden(small_golden):
+def golden(shallow_golden):
     """One prompt and two rounds of it."""
-    return PromptSlice(small_golden, 0, 2)
+    return PromptSlice(shallow_golden, 0, 2)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,11 @@ def test_every_way_is_green_and_so_is_every_pair_of_them(golden, runs):
     assert len(found.pairs) == len(DEVICES) * (len(DEVICES) - 1)
     for (mode, *pair), report in found.pairs.items():
         apart = {stage.stage: stage.x["l2"] for stage in report.stages if stage.x.get("l2") is not None}
-        assert len(apart) > 100 and max(apart.values()) <= BOUND[mode], (mode, pair, max(apart, key=apart.get))
+        assert len(apart) > (100 if WHOLE else 30) and max(apart.values()) <= BOUND[mode], (
+            mode,
+            pair,
+            max(apart, key=apart.get),
+        )
 
 
 FAULTS_OF_RANKS = (("tp_o_rows_exchanged", "attn_out"), ("tp_gate_up_run", "ffn_out"))

@@ -17,6 +17,9 @@ from parity.device.faults import CATALOGUE
 from parity.drive import free_rounds, untapped
 from parity.errors import UsageError
 from parity.families import FAMILIES
+from parity.gates.gate import Check
+from parity.gates.lifecycle import LANES, SEVERAL
+from parity.gates.lifecycle_cases import Lives
 from parity.isolation import ProcessLimits
 from tests.sample import WHOLE, by_night, first, sample
 
@@ -34,8 +37,18 @@ RED = {
 
 
 @pytest.fixture
-def judged(gate_checks):
-    return partial(gate_checks, "lifecycle")
+def judged(gate_checks, monkeypatch):
+    """The gate's checks; given names, it runs no other of its cases."""
+
+    check = Lives.check
+
+    def run(device, *names, **given):
+        if names and not WHOLE:
+            monkeypatch.setattr(Lives, "check", lambda *of: check(*of) if of[1] in names else Check(of[1], "pass", ""))
+        monkeypatch.setattr("parity.gates.lifecycle.LANES", LANES if WHOLE else 2)
+        return gate_checks("lifecycle", device, **given)
+
+    return run
 
 
 @pytest.mark.parametrize("limits", first([None, ProcessLimits()]))
@@ -53,7 +66,7 @@ def test_every_fault_of_a_lifecycle_has_its_check():
 
 @pytest.mark.parametrize("name", sample(RED))
 def test_what_continuing_leaves_out_fails(name, judged):
-    checks = judged(f"parity.device.faults:{name.replace('-', '_')}")
+    checks = judged(f"parity.device.faults:{name.replace('-', '_')}", RED[name])
     assert checks[RED[name]].verdict == "fail", {check.name: check.evidence for check in checks.values()}
 
 
@@ -62,7 +75,7 @@ UNTAPPED = [name for name in RED if name != "life-chunk-blind" and not name.ends
 
 @pytest.mark.parametrize("name", sample(UNTAPPED))
 def test_what_verbs_return_is_compared_where_nothing_is_tapped(name, judged):
-    checks = judged(f"tests.gates.host_only:load,fault={name}")
+    checks = judged(f"tests.gates.host_only:load,fault={name}", RED[name])
     assert checks[RED[name]].verdict == "fail", {check.name: check.evidence for check in checks.values()}
 
 
@@ -73,7 +86,8 @@ def test_a_clean_device_of_which_nothing_is_tapped_fails_nothing(judged):
 
 
 def test_a_prefill_in_chunks_that_shows_fewer_rows_fails(judged):
-    check = judged("tests.gates.test_lifecycle:last_rows")["prefill in chunks"]
+    name = "prefill in chunks"
+    check = judged("tests.gates.test_lifecycle:last_rows", name)[name]
     assert check.verdict == "fail" and "another value" in check.evidence and check.place.stage == "target.embed"
 
 
@@ -92,9 +106,9 @@ def _two(tap, stage, value):
 
 
 def test_a_gap_in_the_drafters_cache_behind_a_round_of_several_tokens_fails(judged):
-    checks = judged("tests.gates.test_lifecycle:drafter_behind")
-    assert checks["resumed after several tokens"].verdict == "fail"
-    assert checks["resumed after several tokens"].place.stage.startswith("drafter.")
+    check = judged("tests.gates.test_lifecycle:drafter_behind", SEVERAL)[SEVERAL]
+    assert check.verdict == "fail"
+    assert check.place.stage.startswith("drafter.")
 
 
 def drafter_behind(target, drafter, k, precision="bfloat16"):
@@ -112,8 +126,8 @@ def drafter_behind(target, drafter, k, precision="bfloat16"):
 
 def test_texts_that_end_at_once_are_named_as_not_exercised(judged):
     """There is no round of several tokens, and no neighbour in the midst of its text."""
-    checks = judged("tests.gates.test_lifecycle:ends_at_once")
-    check = checks["resumed after several tokens"]
+    checks = judged("tests.gates.test_lifecycle:ends_at_once", SEVERAL, "after an abort, in lanes")
+    check = checks[SEVERAL]
     assert check.verdict == "not judged" and check.evidence.startswith("not exercised: behind none of")
     check = checks["after an abort, in lanes"]
     assert check.verdict == "not judged" and check.evidence.startswith("not exercised: the texts of all neighbours")
@@ -133,7 +147,7 @@ def _ending(says, eos):
 
 def test_what_a_device_does_not_offer_is_not_judged(judged):
     """A lane of a batch continues nothing alone; one of this batch nothing beside others either."""
-    checks = judged("tests.gates.test_lifecycle:no_more_than_verbs,lanes=2")
+    checks = judged("tests.gates.test_lifecycle:no_more_than_verbs,lanes=2", "the next prompt")
     missing = {name for name, check in checks.items() if check.verdict == "not judged"}
     alone = {"prefix hit", "off-loaded and restored"}
     assert missing == alone | {f"{name}, in lanes" for name in alone} | {"prefill in chunks"}
@@ -193,8 +207,8 @@ ENDS = {
 
 @pytest.mark.parametrize("ends", first(ENDS, 2))
 def test_a_text_that_ends_otherwise_behind_a_continuation_fails(ends, judged):
-    checks = judged(f"tests.gates.test_lifecycle:{ends}")
     red, green = ENDS[ends]
+    checks = judged(f"tests.gates.test_lifecycle:{ends}", red, green)
     assert checks[red].verdict == "fail" and "where the text ends" in checks[red].evidence, checks[red].evidence
     assert checks[green].verdict == "pass", checks[green].evidence
     assert ("end token" in checks[red].evidence) == ends.startswith("end_tokens")
@@ -231,7 +245,7 @@ def test_a_cut_that_a_prompt_is_too_short_for_is_named_as_not_exercised(judged, 
     prompts = tuple(one.model_copy(update={"ids": one.ids[:29]}) for one in case.prompts)
     changed = case.model_copy(update={"prompts": prompts})
     short.manifest = shallow_golden.manifest.model_copy(update={"case": changed})
-    checks = judged("numpy", golden=short)
+    checks = judged("numpy", "prefix hit", golden=short)
     assert checks["prefix hit"].verdict == "pass" and "28 rows cached" in checks["prefix hit"].evidence
     check = checks["prefix hit at the window"]
     assert check.verdict == "not judged"

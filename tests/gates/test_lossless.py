@@ -35,11 +35,11 @@ def test_a_clean_device_is_lossless_in_both_precisions_and_accepts_by_the_rule(s
     found = verdicts(shallow_golden, tmp_path)
     names = {FLOAT32, BFLOAT16, RULE, *TEXT.values()}
     assert {name: check.verdict for name, check in found.items()} == dict.fromkeys(names, "pass")
-    figures = found[TEXT["float32"]].figures
-    assert (figures["tokens"], figures["same"], figures["others"]) == (24, 24, {}) and figures["noise"] < 1
+    figures, tokens = found[TEXT["float32"]].figures, 2 * shallow_golden.manifest.case.max_new_tokens
+    assert (figures["tokens"], figures["same"], figures["others"]) == (tokens, tokens, {}) and figures["noise"] < 1
     assert found[TEXT["bfloat16"]].figures["noise"] < 1.5
     assert found[FLOAT32].figures["same"] == 2
-    assert found[FLOAT32].figures["tokens"] == 24
+    assert found[FLOAT32].figures["tokens"] == tokens
     assert found[FLOAT32].figures["accepted_drafts"] > 0
     # Of K = 4: no draft, and 16 patterns.
     assert found[RULE].figures["rounds"] == 17
@@ -97,13 +97,13 @@ def test_logits_that_were_not_shown_are_no_pass_and_those_of_prefill_are_looked_
     silent = planted.context_of(
         shallow_golden, tmp_path, lambda device: _given(device, "verify.logits", lambda x: None)
     )
-    found = golden_text(silent, "float32")
-    assert found.verdict == "inconclusive" and "no verify.logits of 22 tokens" in found.evidence, found
+    found, tokens = golden_text(silent, "float32"), 2 * shallow_golden.manifest.case.max_new_tokens
+    assert found.verdict == "inconclusive" and f"no verify.logits of {tokens - 2} tokens" in found.evidence, found
     louder = planted.context_of(
         shallow_golden, tmp_path, lambda device: _given(device, "target.logits", lambda x: x * np.float32(2))
     )
     found = golden_text(louder, "float32")
-    assert found.verdict == "fail" and found.figures["same"] == 24 and found.place.stage == "target.logits", found
+    assert found.verdict == "fail" and found.figures["same"] == tokens and found.place.stage == "target.logits", found
 
 
 def test_a_device_deaf_to_the_tap_is_not_led_along_the_golden(shallow_golden, tmp_path):

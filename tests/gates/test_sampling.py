@@ -40,9 +40,14 @@ pytestmark = pytest.mark.usefixtures("few_samples")
 
 
 @pytest.fixture
-def judged(two_layer_golden, tmp_path):
-    """The gate over a device with this defect, as far as it is asked."""
-    return lambda plant=lambda device: None: Asked(planted.context_of(two_layer_golden, tmp_path, plant), "sampling")
+def judged(two_layer_golden, tmp_path, monkeypatch):
+    """The gate over a device with this defect, as far as it is asked; by day under these rules alone."""
+
+    def run(plant=lambda device: None, rules=sampling.RULES):
+        monkeypatch.setattr(sampling, "RULES", sampling.RULES if WHOLE else rules)
+        return Asked(planted.context_of(two_layer_golden, tmp_path, plant), "sampling")
+
+    return run
 
 
 def _machine(engine):
@@ -131,7 +136,7 @@ def test_a_rule_that_cannot_be_asked_alone_is_not_judged(judged):
     def plant(pipeline):
         pipeline.decide = None
 
-    lines = judged(plant)
+    lines = judged(plant, ("match",))
     assert lines["rule alone, match"].verdict == "not judged"
     assert lines["replay, match, plain"].verdict == "pass"
 
@@ -194,7 +199,7 @@ def test_numbers_of_its_own_are_found(judged):
 
         pipeline.sample = sample
 
-    assert judged(plant)["replay, match, plain"].verdict == "fail"
+    assert judged(plant, ("match",))["replay, match, plain"].verdict == "fail"
 
 
 def test_the_seam_says_whether_the_rule_can_be_asked(tiny):
@@ -267,7 +272,7 @@ def test_what_is_emitted_is_what_the_rule_accepts(judged):
         commit = pipeline.commit
         pipeline.commit = lambda *given: np.append(commit(*given)[:-1], 7)
 
-    found = judged(plant)["replay, match, plain"]
+    found = judged(plant, ("match",))["replay, match, plain"]
     assert found.verdict == "fail" and found.evidence.startswith("round 1 emits [") and "is due" in found.evidence
 
 
@@ -390,6 +395,6 @@ def test_a_bonus_that_is_the_likeliest_token_fails_where_it_is_asked_for_another
     def plant(pipeline):
         pipeline.make_sampler, pipeline.decide = Bonus if greedily else Brief, None
 
-    lines = judged(plant)
+    lines = judged(plant, (rule,))
     assert lines[f"steered, {rule}"].verdict == ("fail" if greedily else "pass"), lines[f"steered, {rule}"].evidence
     assert not greedily or "row 4, target by" in lines[f"steered, {rule}"].evidence

@@ -30,14 +30,14 @@ def split(stage: str, value: np.ndarray, rank: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def whole(small_golden, tmp_path_factory) -> Dump:
-    return run_device(small_golden, "numpy", "local", "float32", out=tmp_path_factory.mktemp("tp") / "whole")
+def whole(shallow_golden, tmp_path_factory) -> Dump:
+    return run_device(shallow_golden, "numpy", "local", "float32", out=tmp_path_factory.mktemp("tp") / "whole")
 
 
 @pytest.fixture(scope="module")
-def one_prompt(small_golden) -> PromptSlice:
+def one_prompt(shallow_golden) -> PromptSlice:
     """The first prompt and two rounds of the small golden."""
-    return PromptSlice(small_golden, 0, 2)
+    return PromptSlice(shallow_golden, 0, 2)
 
 
 @pytest.fixture
@@ -77,31 +77,31 @@ def test_rank_shards_merge_to_the_whole_tensor(sharded, whole):
     )
 
 
-def test_a_sharded_run_compares_like_a_whole_one(sharded, small_golden):
-    assert compare_dumps(small_golden, sharded()).verdict == "pass"
+def test_a_sharded_run_compares_like_a_whole_one(sharded, shallow_golden):
+    assert compare_dumps(shallow_golden, sharded()).verdict == "pass"
 
 
-def test_replicas_that_differ_are_a_failure(sharded, small_golden):
+def test_replicas_that_differ_are_a_failure(sharded, shallow_golden):
     def spoil(stage, value, rank):
         return value + (rank == 1 and stage == "target.embed")
 
-    report = compare_dumps(small_golden, sharded(spoil))
+    report = compare_dumps(shallow_golden, sharded(spoil))
     assert report.exit_code == 1
     assert {(found.kind, found.stage) for found in report.findings} == {("replicas", "target.embed")}
 
 
-def test_swapped_ranks_are_a_failure(sharded, small_golden):
+def test_swapped_ranks_are_a_failure(sharded, shallow_golden):
     def swap(stage, value, rank):
         return np.roll(value, 1) if stage == HEADS and rank else value
 
-    report = compare_dumps(small_golden, sharded(swap))
+    report = compare_dumps(shallow_golden, sharded(swap))
     assert report.exit_code == 1 and report.first.stage == HEADS
 
 
 @pytest.mark.parametrize("sharding", [{HEADS: "Z"}, {HEADS: "S"}])
-def test_a_sharding_that_does_not_fit_is_refused_or_fails(sharding, sharded, small_golden):
+def test_a_sharding_that_does_not_fit_is_refused_or_fails(sharding, sharded, shallow_golden):
     try:
-        assert compare_dumps(small_golden, sharded(sharding={PARTIAL: "sum"} | sharding)).exit_code == 1
+        assert compare_dumps(shallow_golden, sharded(sharding={PARTIAL: "sum"} | sharding)).exit_code == 1
     except UsageError as error:
         assert HEADS in str(error)
 
@@ -151,7 +151,7 @@ def test_a_device_of_two_ranks_is_recorded_rank_by_rank_and_judged_whole(mode, o
         if ("bfloat16", 0, 2, stage) in run.parts
     }
     assert {row.sharding for row in parts[HEADS]} == {"N"} and [row.rank for row in parts[HEADS]] == [0, 1]
-    assert {row.sharding for row in parts["kv.target.3.v"]} == {"G"} and len(parts["verify.logits"]) == 2
+    assert {row.sharding for row in parts["kv.target.1.v"]} == {"G"} and len(parts["verify.logits"]) == 2
     assert {row.sharding for row in parts[PARTIAL]} == {"replicated"} and len(parts["accept.length"]) == 1
     assert compare_dumps(one_prompt, run).verdict == "pass"
 

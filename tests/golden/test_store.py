@@ -120,7 +120,9 @@ def test_the_published_schema_is_current():
     assert json.loads(SCHEMA.read_text()) == Manifest.model_json_schema()
 
 
-def test_dumping_again_gives_the_same_tensors_bit_for_bit(small_golden, tmp_path, remake_small_golden):
-    again = remake_small_golden(tmp_path / "again")
-    first = {(row.variant, row.key): row.sha256 for row in small_golden.manifest.tensors}
+def test_dumping_again_gives_the_same_tensors_bit_for_bit(shallow_golden, tmp_path, remake_small_golden):
+    model, tokens = shallow_golden.manifest.model, shallow_golden.manifest.case.max_new_tokens
+    pair = {side: Path(getattr(model, side).path) for side in ("target", "drafter")}
+    again = remake_small_golden(tmp_path / "again", max_new_tokens=tokens, **pair)
+    first = {(row.variant, row.key): row.sha256 for row in shallow_golden.manifest.tensors}
     assert first == {(row.variant, row.key): row.sha256 for row in again.manifest.tensors}

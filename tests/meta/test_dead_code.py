@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sample import by_night
+
 vulture = pytest.importorskip("vulture", reason="of the extra `lint`")
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +32,7 @@ def test_a_function_that_nothing_calls_is_found():
     assert unused(planted, "print(Row)", **options) == {"orphan", "forgotten"}
 
 
+@by_night
 def test_every_name_that_is_left_out_would_be_found():
     found = unused()
     assert [pattern for pattern in OPTIONS["ignore_names"] if not any(fnmatch(name, pattern) for name in found)] == []

@@ -54,7 +54,10 @@ class Case:
         torch.set_num_threads(1)
         self.counterfactuals = Counterfactuals(tiny / target, tiny / drafter, 4, "float32", partial_kv, kv_cache)
         config = self.counterfactuals.loop.drafter.config
-        self.names = declared(8, config.num_layers, config.family, pages=bool(partial_kv), quantised=bool(kv_cache))
+        layers = self.counterfactuals.loop.target.config.num_hidden_layers
+        self.names = declared(
+            layers, config.num_layers, config.family, pages=bool(partial_kv), quantised=bool(kv_cache)
+        )
         self.ids = ids or read_prompts(tiny / "prompts/chat.jsonl", tiny / target, 1280)[3][1][3:75]
         self.budget = budget
         self.retell()

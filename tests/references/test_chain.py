@@ -23,6 +23,11 @@ K, BUDGET = 3, 12
 
 
 @pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
+@pytest.fixture(scope="module")
 def loop(tiny):
     return load_loop(tiny / "target", tiny / "eagle3", torch.float32, K)
 

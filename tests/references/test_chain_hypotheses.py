@@ -33,6 +33,11 @@ ABSENT = (
 OWN = [(one.id, value) for one in chain.chain.hypotheses for value in (one.values or (0.5,))]
 
 
+@pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
 def shown(name: str) -> bool:
     """Whether this case gives a hypothesis something to change, with its first value."""
     absent = {f"{each}{end}" for each in ABSENT for end in ("-drafter", "-chain-rows")} | {"drafter-layer-skipped"}

@@ -26,6 +26,14 @@ CHECKPOINTS = ("target", "target-mxfp4")
 Record = dict[str, torch.Tensor]
 
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+@pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
 def recorded(feed: Callable[[torch.Tensor, gpt_oss.Tap], torch.Tensor], forced: Record | None = None) -> Record:
     """Every stage over all pieces; with `forced`, the run continues with those values in its own dtype."""
     seen: dict[str, list[torch.Tensor]] = {}
@@ -296,9 +304,9 @@ def test_the_mixture_is_a_loop_over_rows_and_experts(small, tiny):
         torch.testing.assert_close(value, total, rtol=1e-12, atol=1e-12)
 
 
-def test_yarn_of_the_published_models(tiny):
+def test_yarn_of_the_published_models():
     """The ramp's bounds and the concentration of gpt-oss-20b; truncate is false there."""
-    config = json.loads((tiny.parent / "configs/gpt-oss-20b/config.json").read_text())
+    config = json.loads((FIXTURES / "configs/gpt-oss-20b/config.json").read_text())
     rope = config["rope_scaling"] | {"rope_theta": 150000.0}
     frequencies, concentration = gpt_oss.schedule(rope, 64)
     assert concentration == pytest.approx(1.3465736, abs=1e-7)
@@ -354,10 +362,10 @@ def test_another_models_tensors_are_refused(tiny, tmp_path):
         (tmp_path / file.name).symlink_to(file)
     (tmp_path / "config.json").unlink()
     config = json.loads((tiny / "target/config.json").read_text())
-    (tmp_path / "config.json").write_text(
-        json.dumps(config | {"num_hidden_layers": 7, "layer_types": config["layer_types"][:7]})
-    )
-    with pytest.raises(UsageError, match=r"model.layers.7\.\S+ is not part of this architecture"):
+    fewer = config["num_hidden_layers"] - 1
+    changes = {"num_hidden_layers": fewer, "layer_types": config["layer_types"][:fewer]}
+    (tmp_path / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(UsageError, match=rf"model.layers.{fewer}\.\S+ is not part of this architecture"):
         gpt_oss.Checkpoint(tmp_path, torch.float32)
     (tmp_path / "config.json").write_text(json.dumps(config | {"intermediate_size": 96}))
     with pytest.raises(UsageError, match="has shape"):

@@ -40,7 +40,14 @@ def pair(tiny, tmp_path_factory):
 
 def dumped(pair, out, **options):
     return dump_golden(
-        pair / "target", pair / "drafter", pair / "prompts.jsonl", 3, 5, reference="plain", out=out, **options
+        pair / "target",
+        pair / "drafter",
+        pair / "prompts.jsonl",
+        3,
+        5 if WHOLE else 3,
+        reference="plain",
+        out=out,
+        **options,
     )
 
 
@@ -64,7 +71,7 @@ def test_the_golden_is_the_same_bit_for_bit_and_prompts_together_read_each_weigh
         in_files.clear()
         streamed = dumped(pair, tmp_path / f"streamed-{batch}", memory=0.0, batch=batch)
         visits[batch] = in_files.total()
-        assert whole.rows.keys() == streamed.rows.keys() and len(whole.rows) > 900
+        assert whole.rows.keys() == streamed.rows.keys() and len(whole.rows) > (900 if WHOLE else 500)
         assert all(np.array_equal(whole.stored(*place), streamed.stored(*place)) for place in whole.rows)
     assert visits[3] < visits[1] / 3 and [*visits.values()] == sorted({*visits.values()}, reverse=True), visits
 
@@ -125,4 +132,12 @@ def test_what_does_not_go_with_it_is_said(options, sentence, pair, tmp_path):
 
 def test_other_families_are_refused(pair, tiny, tmp_path):
     with pytest.raises(UsageError, match="plain --memory is for p-eagle"):
-        dump_golden(pair / "target", tiny / "eagle3", pair / "prompts.jsonl", 3, 5, reference="plain", memory=1.0)
+        dump_golden(
+            pair / "target",
+            tiny / "eagle3",
+            pair / "prompts.jsonl",
+            3,
+            5 if WHOLE else 3,
+            reference="plain",
+            memory=1.0,
+        )
