@@ -255,6 +255,19 @@ def test_no_change_is_made_once_the_time_is_up():
     assert made == [0, 1, 2]
 
 
+def test_no_change_is_made_behind_one_that_is_sure():
+    made = []
+
+    class Many(Toy):
+        def others(self):
+            for says in ("nothing", "the next row", "anything"):
+                made.append(says)
+                yield says, np.roll(self.x, -1, axis=0) if says == "the next row" else self.x
+
+    assert said(in_products(wrong(WHOLE, of_the_next_row()), Many(X, W))).startswith("the next row")
+    assert made == ["nothing", "the next row"]
+
+
 def test_more_rows_than_inputs_tell_any_weight_from_any_other_error():
     x = random(200, 65, seed=12)
     error = x @ random(65, WIDTH, seed=13)

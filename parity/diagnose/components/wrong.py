@@ -39,6 +39,10 @@ DEAR = 1e-3
 """Share of the error that each number of a reading's own has to earn."""
 
 
+SURE = (True, 1 - 3 * DEAR)
+"""What leaves nothing and is preferred so much: a further reading could gain no more than three numbers are worth."""
+
+
 @dataclass(frozen=True)
 class Component:
     """A part of a stage's computation that accounts for its error.
@@ -70,8 +74,13 @@ class Component:
 
 
 def best_of(found: Iterable[Component | None]) -> Component | None:
-    """The reading that is chosen of several; None where there is none."""
-    return max(filter(None, found), key=preferred, default=None)
+    """The reading that is chosen of several, none of them made behind one that is sure; None where there is none."""
+    best: Component | None = None
+    for one in filter(None, found):
+        best = one if best is None or preferred(one) > preferred(best) else best
+        if preferred(best) > SURE:
+            break
+    return best
 
 
 def preferred(one: Component) -> tuple[bool, float]:
