@@ -14,6 +14,9 @@ from torch import Tensor
 from parity.references.hypotheses.masks import turning
 from parity.references.products.product import NARROW, Made, Product, entered, kept_in, linear
 
+STEPS = (1, 2, 3, 4, 5, 6, 8, 16, 32, 64)
+"""Positions by which a rotation may be off."""
+
 Tables = list[tuple[Tensor, Tensor]]
 """cos and sin of each pass, float64 [rows, D / 2]."""
 
@@ -89,6 +92,8 @@ def before_rotation(loop: Any, number: int, module: Any, beside: Sequence[tuple[
         def others() -> Iterator[tuple[str, Any]]:
             for says, change in rotations():
                 yield says, _by_pass(heads, cos, sin, spans, change)
+            for says, positions in other_positions():
+                yield f"turned {says}", _by_pass(heads, cos, sin, spans, partial(turned_to, other=positions))
             for name, dtype in NARROW.items():
                 low = partial(kept_in, dtype=dtype)
                 yield f"cos and sin in {name}", _turned(heads, low(cos), low(sin)).numpy()
@@ -131,11 +136,21 @@ def _led_back(cos: Tensor, sin: Tensor, rows: Any, numbers: Any) -> Any:
     return by_tables(heads, cos / size, -sin / size).flatten(1).numpy()
 
 
+def other_positions() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+    """Other positions [n] than a pass has, each with what it says."""
+    for step in STEPS:
+        many = "one position" if step == 1 else f"{step} positions"
+        yield f"{many} on", partial(torch.add, other=step)
+        yield f"{many} back", partial(torch.sub, other=step)
+    yield "as if the pass began at 0", lambda at: at - at[0]
+    yield "by the position of the pass's first row", lambda at: at[0].expand_as(at)
+    yield "by the position of the pass's last row", lambda at: at[-1].expand_as(at)
+    for size in (32, 64, 128, 256, 512, 1024):
+        yield f"by the position modulo {size}", partial(torch.remainder, other=size)
+
+
 def rotations() -> Iterator[tuple[str, Callable[[Rotation, Tensor, Tensor], Tensor]]]:
     """Other rotations of queries or keys x [N, n, D] that stand at positions [n], each with what it says."""
-    for step in (1, -1):
-        where = "ahead" if step > 0 else "behind"
-        yield f"turned one position {where}", partial(_moved, step=step)
     yield "not rotated", lambda of, x, at: turn(x, -of.angles(at), 1 / of.scale)
     yield "rotated twice", lambda of, x, at: turn(x, of.angles(at), of.scale)
     yield "rotated the other way", lambda of, x, at: turn(x, -2 * of.angles(at))
@@ -147,8 +162,9 @@ def rotations() -> Iterator[tuple[str, Callable[[Rotation, Tensor, Tensor], Tens
             yield says, partial(_partly, share=share, anew=anew)
 
 
-def _moved(of: Rotation, x: Tensor, positions: Tensor, step: int) -> Tensor:
-    return turn(x, of.angles(torch.full_like(positions, step)))
+def turned_to(of: Rotation, x: Tensor, positions: Tensor, other: Callable[[Tensor], Tensor]) -> Tensor:
+    """Rotated as at other positions than its own."""
+    return turn(x, of.angles(other(positions) - positions))
 
 
 def _partly(of: Rotation, x: Tensor, positions: Tensor, share: float, anew: bool) -> Tensor:

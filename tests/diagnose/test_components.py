@@ -255,6 +255,19 @@ def test_no_change_is_made_once_the_time_is_up():
     assert made == [0, 1, 2]
 
 
+def test_rows_that_are_turned_by_positions_of_their_own_are_said():
+    class Turned(Toy):
+        def others(self):
+            for step in (1, 2):
+                yield f"turned {step} positions on", np.roll(GOLDEN, step, axis=1)
+
+    golden = Turned(GOLDEN, None, parts=(), keys=None)
+    golden.__class__.table = None
+    device = np.where(np.arange(ROWS)[:, None] % 3 > 0, np.roll(GOLDEN, 1, axis=1), np.roll(GOLDEN, 2, axis=1))
+    found = said(in_products(wrong(GOLDEN, device), golden))
+    assert found.startswith("row by row turned 1 positions on (40 rows), turned 2 positions on (20 rows)")
+
+
 def test_no_change_is_made_behind_one_that_is_sure():
     made = []
 

@@ -33,3 +33,16 @@ def test_what_was_added_to_one_tap_is_told_row_by_row_of_the_pass_that_fed_it(sm
     assert re.fullmatch(rf"tap 1: \+(1|0\.99\d*|1\.00\d*) times {ADDED}", found.says), found.says
     everywhere = WrongRows.of(replace(taps, device=(device * 1.1).astype(ml_dtypes.bfloat16)), "bfloat16")
     assert in_other_stages(everywhere, golden, "local") is None, "more than one tap is wrong"
+
+
+def test_a_stage_that_is_added_in_the_place_of_another_is_told(small_golden):
+    golden, layer = small_golden, "target.layers.1"
+    out, before, added = (
+        stage_rows(golden, golden, golden.declared[name], device="float32", mode="local")
+        for name in (f"{layer}.out", "target.layers.0.attn_out", ADDED)
+    )
+    device = out.golden + before.golden - added.golden
+    wrong = WrongRows.of(replace(out, device=device.astype(ml_dtypes.bfloat16)), "bfloat16")
+    found = in_other_stages(wrong, golden, "local")
+    assert found is not None and found.whole
+    assert found.says == f"target.layers.0.attn_out in the place of {ADDED}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from parity.compare.rows import StageRows, stage_rows
-from parity.diagnose.components.wrong import Component, WrongRows
+from parity.diagnose.components.wrong import Component, WrongRows, preferred
 from parity.golden.views import DumpView
 
 SHARE = 0.98
@@ -25,11 +25,16 @@ def in_other_stages(wrong: WrongRows, golden: DumpView, mode: str) -> Component 
     """
     axes, best = wrong.rows.named.stage.axes[1:], None
     for says, one in _taps(wrong, golden) if axes == TAPS else [("", wrong)]:
-        for named in golden.declared.values():
-            if named.stage.axes[1:] != (HIDDEN if says else axes) or named.stage.exact or named.stage.cache:
-                continue
-            found = _multiple(one, says, golden, named.name, mode)
-            if found and found.explained >= SHARE and (best is None or found.explained > best.explained):
+        beside = {
+            named.name: other[:, one.columns]
+            for named in golden.declared.values()
+            if named.stage.axes[1:] == (HIDDEN if says else axes) and not (named.stage.exact or named.stage.cache)
+            for other in [_beside(one, golden, named.name, mode, fed=bool(says))]
+            if other is not None and other.shape == one.golden.shape
+        }
+        multiples = (_multiple(one, says, name, other) for name, other in beside.items())
+        for found in (*multiples, _in_place_of(one, says, beside)):
+            if found and found.explained >= SHARE and (best is None or preferred(found) > preferred(best)):
                 best = found
     return best
 
@@ -46,14 +51,25 @@ def _taps(wrong: WrongRows, golden: DumpView) -> Iterator[tuple[str, WrongRows]]
             yield f"tap {first // width}: ", replace(wrong, **sides, columns=wrong.columns[inside], tail=(width,))
 
 
-def _multiple(wrong: WrongRows, says: str, golden: DumpView, name: str, mode: str) -> Component | None:
-    """The error as a multiple of a stage's rows."""
-    other = _beside(wrong, golden, name, mode, fed=bool(says))
-    if other is None or other.shape != wrong.golden.shape:
-        return None
-    other, error = other[:, wrong.columns], wrong.error[:, wrong.columns]
+def _multiple(wrong: WrongRows, says: str, name: str, other: np.ndarray) -> Component | None:
+    """The error as a multiple of a stage's rows [R, wrong columns]."""
+    error = wrong.error[:, wrong.columns]
     factor = float((other * error).sum() / max((other**2).sum(), 1e-300))
     return wrong.judged(f"{says}{wrong.where}{factor:+.4g} times {name}", factor * other, 1)
+
+
+def _in_place_of(wrong: WrongRows, says: str, beside: Mapping[str, np.ndarray]) -> Component | None:
+    """One stage's rows added where another's should be: of every two those that leave least."""
+    if len(beside) < 2:
+        return None
+    names, held = list(beside), np.stack([other.ravel() for other in beside.values()])
+    gram, met = held @ held.T, held @ wrong.error[:, wrong.columns].ravel()
+    size = np.diag(gram)
+    left = size[:, None] + size - 2 * gram - 2 * (met[:, None] - met)  # of the row's stage for the column's
+    np.fill_diagonal(left, np.inf)
+    one, other = np.unravel_index(left.argmin(), left.shape)
+    model = beside[names[one]] - beside[names[other]]
+    return wrong.judged(f"{says}{wrong.where}{names[one]} in the place of {names[other]}", model, 2)
 
 
 def _beside(wrong: WrongRows, golden: DumpView, name: str, mode: str, fed: bool) -> np.ndarray | None:

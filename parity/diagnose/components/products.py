@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +25,9 @@ FOUND = 0.9
 
 OWN_SIZE = 0.1
 """How far from its own size a change may be fitted that is what happened."""
+
+SAID = 4
+"""Changes that are listed where each row has its own."""
 
 AHEAD = 2.0
 """The lead over the next part of one that is faintly off, in squared standard errors."""
@@ -90,10 +94,10 @@ def in_products(
     x, parts = product.x[wrong.numbers], product.parts
     others = _in_time(product.others(), check)
     if product.weight is None:
-        yield best_of(
-            wrong.judged(f"{wrong.where}{says}", (other[wrong.numbers] - x)[:, wrong.columns], 0)
-            for says, other in others
-        )
+        changes = ((says, (other[wrong.numbers] - x)[:, wrong.columns]) for says, other in others)
+        turned: list[tuple[str, np.ndarray]] = []
+        yield best_of(wrong.judged(f"{wrong.where}{says}", made, 0) for says, made in _kept(changes, turned))
+        yield _row_by_row(wrong, turned)
         yield from in_table(wrong, product.table) if product.table is not None else ()
         return
     weight = product.weight[wrong.columns].astype(np.float64)
@@ -121,6 +125,28 @@ def in_products(
     yield any_weight(wrong, x)
     yield best_of(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
     yield entered(wrong, weight, parts)
+
+
+Changes = Iterable[tuple[str, np.ndarray]]
+
+
+def _kept(changes: Changes, turned: list[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
+    """The same, those that turn rows to other positions kept."""
+    for says, made in changes:
+        if says.startswith("turned"):
+            turned.append((says, made))
+        yield says, made
+
+
+def _row_by_row(wrong: WrongRows, changes: Sequence[tuple[str, np.ndarray]]) -> Component | None:
+    """Each row by the change that fits it best."""
+    if not changes:
+        return None
+    error, made = wrong.error[:, wrong.columns], np.stack([change for _, change in changes])
+    best = ((made - error) ** 2).sum(axis=2).argmin(axis=0)
+    counted = Counter(changes[one][0] for one in best.tolist()).most_common(SAID)
+    told = ", ".join(f"{says} ({rows} rows)" for says, rows in counted)
+    return wrong.judged(f"{wrong.where}row by row {told}", made[best, np.arange(len(best))], len(best))
 
 
 def _bias_at(product: StageProduct) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from parity.references.products.attention.operands import Pass, Variant
 from parity.references.products.product import FLOATS, NARROW, kept_in
-from parity.references.products.rotated import rotations
+from parity.references.products.rotated import rotations, turned_to
 
 LN2 = 0.6931471805599453
 
@@ -109,11 +109,13 @@ def _scored(one: Pass, change: Callable[[Tensor], Tensor]) -> Pass:
 
 
 def of_rotations() -> Iterator[tuple[str, Variant]]:
-    """Queries, keys or both rotated otherwise."""
+    """Queries, keys or both rotated otherwise; keys one ahead are queries one behind, and both together nothing."""
     for says, change in rotations():
         for what, sides in {"queries": "q", "keys": "k", "queries and keys": "qk"}.items():
-            if "turned" not in says or sides == "q":  # keys one ahead are queries one behind, and both together nothing
-                yield f"the {what} {says}", partial(Pass.turned, change=change, sides=sides)
+            yield f"the {what} {says}", partial(Pass.turned, change=change, sides=sides)
+    for step, where in ((1, "on"), (-1, "back")):
+        moved = partial(turned_to, other=partial(torch.add, other=step))
+        yield f"the queries turned one position {where}", partial(Pass.turned, change=moved, sides="q")
 
 
 def of_groups(groups: int) -> Iterator[tuple[str, Variant]]:

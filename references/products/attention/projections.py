@@ -17,7 +17,7 @@ from parity.references.hypotheses.mutating import layers_of
 from parity.references.products import norms
 from parity.references.products.attention.operands import Pass
 from parity.references.products.product import FLOATS, NARROW, kept_in
-from parity.references.products.rotated import by_tables
+from parity.references.products.rotated import by_tables, other_positions
 
 ALL_THREE = "queries, keys and values"
 SIDES = {"queries": "q", "keys": "k", "values": "v", "queries and keys": "qk", ALL_THREE: "qkv"}
@@ -78,7 +78,7 @@ def of_projections(loop: Any, side: str, number: int) -> Iterator[tuple[str, Ane
         for says, behind in _made(len(layers[number].self_attn.q_proj.weight)):
             yield f"the {what} of the pass {says}", partial(_behind, sides=sides, change=behind)
         if "v" not in sides:
-            for says, turned in _turns():
+            for says, turned in other_positions():
                 yield f"the {what} of the pass turned {says}", partial(_turned, sides=sides, turned=turned)
         for says, change in _inputs():
             yield f"{says} for the {what}", partial(_entering, sides=sides, change=change)
@@ -174,17 +174,6 @@ def _bias_behind(one: Pass, projected: Projected) -> Pass:
 
 
 Turned = Callable[[Tensor], Tensor]
-
-
-def _turns() -> Iterator[tuple[str, Turned]]:
-    """Other positions than a pass has."""
-    yield "one position on", lambda at: at + 1
-    yield "one position back", lambda at: at - 1
-    yield "as if the pass began at 0", lambda at: at - at[0]
-    yield "by the position of the pass's first row", lambda at: at[0].expand_as(at)
-    yield "by the position of the pass's last row", lambda at: at[-1].expand_as(at)
-    for size in (32, 64, 128, 256, 512, 1024):
-        yield f"by the position modulo {size}", partial(torch.remainder, other=size)
 
 
 def _turned(one: Pass, projected: Projected, sides: str, turned: Turned) -> Pass:
