@@ -176,11 +176,11 @@ def family_golden(once_for_all) -> Callable[[str], TrustedGolden]:
             if WHOLE:
                 small_golden(out, family=family)
                 return
-            words = 400 if family == "n-gram" else 40
+            words, tokens = (400, 16) if family == "n-gram" else (40, TOKENS[family])
             lines = {json.loads(line)["id"]: line for line in (TINY / "prompts/chat.jsonl").read_text().splitlines()}
             prompts = out / "prompts.jsonl"
             prompts.write_text("\n".join(cut(lines[name], words=words) for name in PROMPTS[family]))
-            make_golden(out / "golden", prompts, TOKENS[family], **cut_target(TINY, out, FAMILIES[family].checkpoint))
+            make_golden(out / "golden", prompts, tokens, **cut_target(TINY, out, FAMILIES[family].checkpoint))
 
         return open_golden(once_for_all(family, make) / "golden")
 

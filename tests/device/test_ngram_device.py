@@ -72,7 +72,7 @@ def test_tokens_are_those_of_transformers_prompt_lookup(golden):
         made = target.generate(
             ids,
             attention_mask=torch.ones_like(ids),
-            max_new_tokens=24,
+            max_new_tokens=golden.manifest.case.max_new_tokens,
             do_sample=False,
             prompt_lookup_num_tokens=K,
             max_matching_ngram_size=3,

@@ -10,6 +10,7 @@ from parity import producers
 from parity.api import diagnose_device, run_device
 from parity.diagnose import whole
 from tests.sample import WHOLE, by_night, cut
+from tests.shallow import cut_pair
 
 CASES = {
     "attn_window_missing": "attn-window-missing",
@@ -25,11 +26,12 @@ FIRST = ("d2t_missing",)
 
 @pytest.fixture(scope="module")
 def golden(tiny, remake_small_golden, tmp_path_factory):
-    """One prompt; by night the small golden's two."""
+    """One prompt and a pair of two layers; by night the small golden's."""
     folder = tmp_path_factory.mktemp("diagnosed")
     lines = (tiny / "prompts/chat.jsonl").read_text().splitlines()[: 2 if WHOLE else 1]
     (folder / "prompts.jsonl").write_text("\n".join(lines if WHOLE else map(cut, lines)))
-    return remake_small_golden(folder / "golden", prompts=folder / "prompts.jsonl")
+    asked = {} if WHOLE else dict(max_new_tokens=6, **cut_pair(tiny, folder))
+    return remake_small_golden(folder / "golden", prompts=folder / "prompts.jsonl", **asked)
 
 
 @pytest.fixture
@@ -43,6 +45,9 @@ def diagnose(parity, golden, tmp_path):
 
     return run
 
+
+TAPS = "tap-off-by-one" if WHOLE else "tap-order"
+"""A defect of taps that the pair has a layer for."""
 
 REJECTING = "types-127-131"
 """A prompt with rounds that reject drafts, and rounds that accept all."""
@@ -70,15 +75,15 @@ def test_a_planted_fault_is_named_and_brings_its_stage_back_to_the_floor(fault, 
 
 def test_a_run_folder_is_enough(diagnose, golden, tmp_path, monkeypatch):
     if not WHOLE:  # the search through all of them is asked above
-        monkeypatch.setattr(whole, "counterfactuals", only("tap-off-by-one"))
-    made = run_device(golden, "parity.device.faults:tap_off_by_one", "chained", out=tmp_path / "run")
+        monkeypatch.setattr(whole, "counterfactuals", only(TAPS))
+    made = run_device(golden, f"parity.device.faults:{TAPS.replace('-', '_')}", "chained", out=tmp_path / "run")
     ended, found = diagnose(made.folder)
-    assert ended.code == 1 and found["causes"][0]["hypothesis"] == "tap-off-by-one", ended
+    assert ended.code == 1 and found["causes"][0]["hypothesis"] == TAPS, ended
     assert found["mode"] == "chained"
 
 
 def test_a_search_that_is_cut_short_says_so_and_is_inconclusive(diagnose):
-    ended, found = diagnose("--device", "parity.device.faults:tap_off_by_one", "--limit", "0.001")
+    ended, found = diagnose("--device", f"parity.device.faults:{TAPS.replace('-', '_')}", "--limit", "0.001")
     assert ended.code == 3 and found["causes"] == [] and found["untried"], ended
     assert found["verdict"] == "fail" and found["unexplained"]["stage"] == "drafter.taps"
     assert "cut short by --limit" in ended.out and ended.last.endswith("the search was cut short")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.producers import builder
 from parity.seam import Shown
-from tests.sample import by_night
+from tests.sample import WHOLE, by_night
 
+EXPLORE = import_module("parity.gates.rollback.explore")  # by module: the package's own `explore` is the function
 VIEW = "numpy,show=layer-kernels"
 
 
@@ -131,6 +133,16 @@ class OnceARound:
         return self.inside.commit(*given)
 
 
+@pytest.fixture
+def disturbed(monkeypatch):
+    """By day the rollback gate plays the histories with an error or a poisoned row alone."""
+    cases = EXPLORE._cases
+    kept = lambda case: any(one.error or one.rehearsed or one.poison is not None for one in case[0].rounds)  # noqa: E731
+    if not WHOLE:
+        monkeypatch.setattr(EXPLORE, "_cases", lambda *of: [*filter(kept, cases(*of))])
+
+
+@pytest.mark.usefixtures("disturbed")
 @pytest.mark.parametrize("view", ["logits+kv.*", "target.logits+verify.logits+kv.*"])
 def test_a_verb_that_shows_no_stage_to_raise_at_is_called_once(view, gate):
     """Where its last stage, or every one, is hidden."""

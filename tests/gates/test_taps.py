@@ -8,25 +8,38 @@ from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.taps import tapped_streams
 from parity.golden.store import Dump
+from parity.golden.trust import trusted
+from parity.golden.views import GoldenSlice
 from parity.producers import builder
+from tests.sample import WHOLE
 
 IN_OF = ["target.layers.1.out", "target.layers.3.out", "target.layers.4.out"]
 
 
+@pytest.fixture(scope="module")
+def golden(small_golden):
+    """One of its prompts; by night both."""
+    if WHOLE:
+        return small_golden
+    case = small_golden.manifest.case
+    rounds = len(case.prompts[0].generation.acceptance_length)
+    return GoldenSlice(trusted(small_golden), 0, rounds, case.max_new_tokens)
+
+
 @pytest.fixture
-def gate(small_golden, tmp_path):
+def gate(golden, tmp_path):
     """The gate's two checks on a device."""
 
-    def run(device: str = "numpy", golden: Dump = small_golden):
-        context = GateContext(golden, device, builder(device, small_golden), "bfloat16", tmp_path)
+    def run(device: str = "numpy", golden: Dump = golden):
+        context = GateContext(golden, device, builder(device, golden), "bfloat16", tmp_path)
         return run_gate(context, "taps").checks
 
     return run
 
 
-def test_the_clean_device_passes_on_every_row_and_round(gate, small_golden):
+def test_the_clean_device_passes_on_every_row_and_round(gate, golden):
     taken, paired = gate()
-    rounds = sum(1 + len(prompt.generation.acceptance_length) for prompt in small_golden.manifest.case.prompts)
+    rounds = sum(1 + len(prompt.generation.acceptance_length) for prompt in golden.manifest.case.prompts)
     assert (taken.verdict, paired.verdict) == ("pass", "pass")
     assert taken.figures["in_of"] == [2, 4, 5] and taken.figures["rounds"] == rounds and taken.figures["wrong"] == 0
     assert "in_of [2, 4, 5] = out_of [1, 3, 4]" in taken.name

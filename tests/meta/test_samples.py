@@ -11,7 +11,7 @@ import pytest
 from tests import sample
 
 ROOT = Path(__file__).parents[2]
-SPARED = re.compile(r"from tests\.sample import .*\b(WHOLE|cover|sample)\b|\bshallow_golden\b")
+SPARED = re.compile(r"from tests\.sample import .*\b(WHOLE|cover|sample)\b|\b(shallow_golden|three_layers)\b")
 """What a test has that is more by night."""
 
 ROWS = [*product("ab", "cde", "fg")]
