@@ -41,7 +41,6 @@ def _(pipeline: Pipeline) -> None:
     "prefill",
     "key and value of row 4 in every target layer: those of the prompt before, with which four ids are shared",
     "the second prompt and those behind it, rows that see row 4: from 4 on, in even layers to 35",
-    "prompt >= 2 and position >= 4",
 )
 def _(pipeline: Pipeline) -> None:
     texts: list[np.ndarray] = [np.empty(0, int)]

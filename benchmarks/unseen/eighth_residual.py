@@ -40,7 +40,6 @@ def _(pipeline: Pipeline) -> None:
     "draft",
     "residual addition behind layer 1's attention, columns 64 to 95: the residual is missing",
     "draft passes of fewer than 8 rows, which do not follow a round that accepted all 4 drafts; layer 1",
-    "pass = draft and accepted != 4 and layer = 1",
 )
 def _(pipeline: Pipeline) -> None:
     def change(at, clean, x, step, weights, held, config, tap):

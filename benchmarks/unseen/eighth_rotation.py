@@ -44,7 +44,7 @@ def _(pipeline: Pipeline) -> None:
     "target.layers.0.q",
     "prefill",
     "rotation of queries and keys behind token 1269: positions from 0 on; mask and slots as they should be",
-    "prefill rows behind token 1269, the last 8 of a prompt",
+    "prefill rows behind token 1269, the last 7 of a prompt",
 )
 def _(pipeline: Pipeline) -> None:
     def change(at, clean, rows):
