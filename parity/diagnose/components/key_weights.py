@@ -41,7 +41,7 @@ def in_key_weights(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) -
 
 
 def _cost(family: Family, keys: Keys, weight: np.ndarray) -> int:
-    return len(family.basis(keys)[0]) * ROWS * keys.values[0].size * len(weight)
+    return int(len(family.basis(keys)[0]) * ROWS * keys.values[0].size * len(weight))
 
 
 def _of_family(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys], family: Family) -> Component | None:
