@@ -12,7 +12,8 @@ import pytest
 from parity.compare.rows import StageRows
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components.elements import in_elements
-from parity.diagnose.components.products import in_faint_changes, in_faint_parts, in_products
+from parity.diagnose.components.faint import in_faint_changes, in_faint_parts
+from parity.diagnose.components.products import in_products
 from parity.diagnose.components.rotations import in_rotations
 from parity.diagnose.components.sums import in_sums
 from parity.diagnose.components.wrong import WrongRows, preferred

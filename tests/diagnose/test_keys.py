@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from parity.diagnose.components.keys import in_keys
+from parity.diagnose.components.keys import in_faint_keys, in_keys
 from parity.diagnose.components.seen_keys import attended
-from tests.diagnose.test_components import wrong
+from parity.diagnose.components.wrong import WrongRows
+from tests.diagnose.test_components import rows_of, wrong
 
 HEADS, DIM, KEYS, FIRST, WIDTH = 4, 24, 48, 36, 96
 RNG = np.random.default_rng(0)
@@ -106,3 +108,13 @@ def test_what_no_keys_explain_is_not_said():
     right = given(seen)
     assert told(right + RNG.normal(size=right.shape)) == ""
     assert told(right * 1.3) == ""
+
+
+def test_scores_that_are_off_by_less_than_a_row_shows_are_said_over_all_rows():
+    device = given(lambda row: seen(row) * np.exp(0.006 * row.scores))
+    assert wrong(given(seen), device) is None
+    every = WrongRows.of(rows_of(given(seen), device), "bfloat16", whole=True)
+    found = in_faint_keys(every, WEIGHT, ROWS)
+    assert found is not None and re.match(r"the scores are 1\.00[4-8]\d* times as large", found.says)
+    right = WrongRows.of(rows_of(given(seen), given(seen)), "bfloat16", whole=True)
+    assert in_faint_keys(right, WEIGHT, ROWS) is None

@@ -3,7 +3,8 @@
 No list of defects: wrong.py holds the wrong rows, and each reading is a model of their error with few numbers of its
 own: what the elements hold (elements.py), by what rule ids are chosen (chosen.py), how heads are turned (rotations.py),
 what other stages hold (other_stages.py), what a product adds up (products.py): its columns (columns.py), weights
-(weights.py) and roundings (roundings.py), and the keys that attention saw (keys.py). A reading is named where it leaves
+(weights.py) and roundings (roundings.py), the keys that attention saw (keys.py), what they weigh (key_weights.py) and
+how their pairs turn (frequencies.py), and what is off in no row alone (faint.py). A reading is named where it leaves
 nothing but noise.
 """
 
@@ -21,8 +22,9 @@ from parity.compare.relations import relation
 from parity.compare.rows import stage_rows
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components.elements import in_elements
+from parity.diagnose.components.faint import in_faint
 from parity.diagnose.components.other_stages import in_other_stages
-from parity.diagnose.components.products import StageProduct, in_faint, in_products, led_back
+from parity.diagnose.components.products import StageProduct, in_products, led_back
 from parity.diagnose.components.rotations import in_rotations
 from parity.diagnose.components.whole_numbers import in_whole_numbers
 from parity.diagnose.components.wrong import DEAR, SURE, Component, WrongRows, preferred

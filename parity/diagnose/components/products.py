@@ -12,25 +12,19 @@ import numpy as np
 from parity.diagnose.components.columns import contraction, entered, left_out
 from parity.diagnose.components.frequencies import TurnedKeys, in_frequencies
 from parity.diagnose.components.key_weights import in_key_weights
-from parity.diagnose.components.keys import in_faint_keys, in_keys
+from parity.diagnose.components.keys import in_keys
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
 from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.sums import in_sums
 from parity.diagnose.components.tables import in_table
 from parity.diagnose.components.weights import any_weight, block_scales, in_weights
-from parity.diagnose.components.wrong import CERTAIN, FULL, Component, WrongRows, best_of
+from parity.diagnose.components.wrong import FULL, Component, WrongRows, best_of
 
 FOUND = 0.9
 """The share of the wrong rows led back to a product that has to arrive."""
 
-OWN_SIZE = 0.1
-"""How far from its own size a change may be fitted that is what happened."""
-
 SAID = 4
 """Changes that are listed where each row has its own."""
-
-AHEAD = 2.0
-"""The lead over the next part of one that is faintly off, in squared standard errors."""
 
 
 class StageProduct(Protocol):
@@ -102,7 +96,7 @@ def in_products(
         return
     weight = product.weight[wrong.columns].astype(np.float64)
     held = [(name, x[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]
-    first_bias = _bias_at(product)
+    first_bias = bias_at(product)
     product_alone = ("the product but for its bias", x[:, :first_bias] @ weight[:, :first_bias].T)
     kinds = [*_of_each_kind(held), *([product_alone] if all(last - first == 1 for _, first, last in parts) else ())]
     yield best_of(_scaled(wrong, name, part) for name, part in (*held, *kinds))
@@ -149,7 +143,7 @@ def _row_by_row(wrong: WrongRows, changes: Sequence[tuple[str, np.ndarray]]) -> 
     return wrong.judged(f"{wrong.where}row by row {told}", made[best, np.arange(len(best))], len(best))
 
 
-def _bias_at(product: StageProduct) -> int:
+def bias_at(product: StageProduct) -> int:
     """The column behind the last of what is no bias."""
     return int(product.x.shape[1]) - sum(last - first == 1 for _, first, last in product.parts)
 
@@ -158,53 +152,6 @@ def _in_time(others: Iterator[tuple[str, np.ndarray]], check: Callable[[], None]
     for each in others:
         check()
         yield each
-
-
-def in_faint(wrong: WrongRows, product: StageProduct) -> Component | None:
-    """What leaves nothing of what is off by so little that no row is wrong alone; `wrong` holds all rows."""
-    found = [in_faint_parts(wrong, product), in_faint_changes(wrong, product)]
-    if product.keys is not None and product.weight is not None:
-        weight = product.weight[:, : _bias_at(product)].astype(np.float64)
-        found.append(in_faint_keys(wrong, weight, product.keys(wrong.numbers.tolist())))
-    return best_of(one for one in found if one is not None and one.whole)
-
-
-def in_faint_parts(wrong: WrongRows, product: StageProduct) -> Component | None:
-    """The part whose size is off, by as little as shows over many rows and in none of them alone."""
-    if product.weight is None:
-        return None
-    x, weight, sure = product.x[wrong.numbers], product.weight.astype(np.float64), []
-    for name, first, last in product.parts:
-        part = x[:, first:last] @ weight[:, first:last].T / wrong.noise
-        size, met = float((part**2).sum()), float((part * wrong.error / wrong.noise).sum())
-        sure += [(met * met / size, name, met / size)] if size > 0 else []
-    ranked = sorted(sure, reverse=True)
-    total = float(((wrong.error / wrong.noise) ** 2).sum())
-    if len(ranked) < 2 or ranked[0][0] < max(CERTAIN, AHEAD * ranked[1][0]):
-        return None
-    gain, name, factor = ranked[0]
-    rest = np.sqrt((total - gain) / wrong.error.size)
-    return Component(f"{name} {_times(1 + factor)}", gain / total, float(rest), numbers=1)
-
-
-def in_faint_changes(wrong: WrongRows, product: StageProduct) -> Component | None:
-    """What might have entered, or come out, under a small change that shows over many rows and in none of them alone.
-
-    Of all changes it is the one whose own size fits: another would have to be larger or smaller than it is.
-    """
-    x, error, sure = product.x[wrong.numbers], wrong.error / wrong.noise, []
-    weight = None if product.weight is None else product.weight.astype(np.float64)
-    for says, other in product.others():
-        change = other[wrong.numbers] - x
-        change = (change if weight is None else change @ weight.T) / wrong.noise
-        size, met = float((change**2).sum()), float((change * error).sum())
-        if size > 0 and np.isfinite(size) and abs(met / size - 1) < OWN_SIZE:
-            sure.append((met * met / size, says))
-    gain, says = max(sure, default=(0.0, ""))
-    if gain < CERTAIN:
-        return None
-    total = float((error**2).sum())
-    return Component(says, gain / total, float(np.sqrt((total - gain) / error.size)))
 
 
 def led_back(wrong: WrongRows, product: StageProduct) -> WrongRows | None:
@@ -236,7 +183,7 @@ def _scaled(wrong: WrongRows, name: str, part: np.ndarray) -> Component | None:
     if size == 0:
         return None
     factor = 1 + float((part * wrong.error[:, wrong.columns]).sum()) / size
-    return wrong.judged(f"{wrong.where}{name} {_times(factor)}", (factor - 1) * part, 1)
+    return wrong.judged(f"{wrong.where}{name} {times(factor)}", (factor - 1) * part, 1)
 
 
 def _of_each_kind(held: Sequence[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
@@ -247,7 +194,7 @@ def _of_each_kind(held: Sequence[tuple[str, np.ndarray]]) -> Iterator[tuple[str,
     yield from ((kind, np.sum(parts, axis=0)) for kind, parts in kinds.items() if len(parts) > 1)
 
 
-def _times(factor: float) -> str:
+def times(factor: float) -> str:
     if abs(factor) < FULL:
         return "is missing"
     return "counts twice" if abs(factor - 2) < FULL else f"counts {factor:.4g} times"
