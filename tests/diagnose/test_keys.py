@@ -82,6 +82,7 @@ RULES = {
     ),
     "a key of zeros is seen too": lambda row: seen(row) + (row.positions == -1000),
     "the scores are 1.0": lambda row: seen(row) * np.exp(0.05 * row.scores),
+    "the scores are 1.01": lambda row: seen(row) * np.exp(0.01 * row.scores),
     "scores and sinks are 0.9": lambda row: seen(row) * np.exp(-0.1 * (row.scores - row.sinks[:, None])),
     "the scores are softly capped at 4": lambda row: seen(row) * np.exp(4 * np.tanh(row.scores / 4) - row.scores),
     "keys that are not seen count 0.05": lambda row: np.where(row.seen, 1.0, 0.05 * (row.positions >= 0)),

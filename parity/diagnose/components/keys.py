@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
+from math import inf
 
 import numpy as np
 
@@ -33,8 +34,8 @@ LEADERS, HALVED, SOME = 3, 0.5, 0.8
 """The rules with which every other is tried, the share of what one leaves that two may leave, and the share of all the
 error that the best one may leave for others to be tried with it."""
 
-HOPELESS = 0.8
-"""The share of the error beyond which the best of some numbers is not made finer."""
+COARSE, HOPELESS = 2, 0.8
+"""How often a number is made finer before it is given up, and the share of the error that it leaves then."""
 
 LEAKS, SIZES, CAPS, FINER = np.geomspace(1e-4, 1.0, 25), np.geomspace(0.5, 2.0, 25), np.geomspace(1.0, 200.0, 25), 6
 """How often a key that is not seen may count, how large scores may be and where they may be capped, tried first, and
@@ -73,7 +74,7 @@ def in_faint_keys(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) ->
     if not len(some):
         return None
     few = _Explained(wrong, weight, rows, some)
-    best = min(_fitted(few, hopeless=1.0), key=few.left)
+    best = min(_fitted(few, hopeless=inf), key=few.left)
     left = few.left(best)
     if few.all - left < CERTAIN:
         return None
@@ -153,12 +154,12 @@ def _best(
 ) -> tuple[str, Rule]:
     """The factor that leaves least: the best of some, then of ever finer ones beside it."""
     best = 1.0
-    for _ in range(FINER):
+    for step in range(FINER):
         best = min(tried.tolist(), key=lambda factor: few.left(("", rule(factor))))
-        if few.left(("", rule(best))) > hopeless * few.all:
+        if step == COARSE and few.left(("", rule(best))) > hopeless * few.all:
             break
-        step = (tried[1] / tried[0]).item()
-        tried = np.geomspace(best / step, best * step, 9)
+        apart = (tried[1] / tried[0]).item()
+        tried = np.geomspace(best / apart, best * apart, 9)
     return says.format(best), rule(best)
 
 
