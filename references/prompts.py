@@ -60,6 +60,10 @@ def _entry(line: str, where: str, number: int) -> tuple[str, str, Any]:
         raise UsageError(f"{where}: a prompt is a JSON object with messages, text or ids") from None
     if not isinstance(value, str if form == "text" else list):
         raise UsageError(f"{where}: {form} of a prompt is {'text' if form == 'text' else 'a list'}")
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{where}: {form} of a prompt holds half of a surrogate pair, which is no character") from None
     if not name.isprintable() or len(name) > 200:
         raise UsageError(f"{where}: the id of a prompt is a name on one line, of at most 200 characters")
     return name, form, value

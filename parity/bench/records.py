@@ -29,6 +29,10 @@ class BenchRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
+Seconds = Annotated[float, Field(le=1e9)]
+"""Of a run: thirty years at the most, so that what is worked out of several stays finite."""
+
+
 class BenchMachine(BenchRecord):
     """Where it ran. Figures of two machines are not compared.
 
@@ -119,10 +123,10 @@ class BenchTurn(BenchRecord):
     repeat: int
     prompts: tuple[str, ...]
     tokens: tuple[int, ...]
-    first: tuple[float, ...]
-    prefill: float
-    decode: float
-    stages: dict[str, float] = {}
+    first: tuple[Seconds, ...]
+    prefill: Seconds
+    decode: Seconds
+    stages: dict[str, Seconds] = {}
     calls: dict[str, int] = {}
     rounds: tuple[BenchRounds, ...] = ()
 

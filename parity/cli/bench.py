@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from parity.cli.common import Amount, Command, json_option, precision_option, progress, write_json
+from parity.cli.common import Amount, Command, OutputFile, json_option, precision_option, progress, write_json
 
 SCENARIOS = ("baseline", "single", "batch", "large-context", "stress")
 MACHINES = ("this", "trainium1", "trainium2")
@@ -161,10 +161,10 @@ _how = _options(
         help="What speculation has to be over plain decoding at its best K, by the lower end of the interval; 0: "
         "nothing.",
     ),
-    click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw predicted and measured as SVG."),
+    click.option("--plot", type=OutputFile(), metavar="FILE", help="Draw predicted and measured as SVG."),
     click.option(
         "--markdown",
-        type=click.Path(path_type=Path),
+        type=OutputFile(),
         metavar="FILE",
         help="Write the tables by prompt into this page, between its marks or at its end.",
     ),
@@ -195,13 +195,13 @@ def bench(
 
     with progress("bench") as bar:
         report = run_bench(_request(bar, **asked))
+    print_bench(report)
     write_json(json_file, report.to_dict)
     if plot:
         files.put(plot, speed_up_plot(report).encode(), f"--plot {plot}")
     if markdown:
         page = markdown.read_text(encoding="utf-8") if markdown.is_file() else ""
         files.put(markdown, put_between(page, bench_page(report)).encode(), f"--markdown {markdown}")
-    print_bench(report)
     sys.exit(report.exit_code)
 
 
@@ -244,8 +244,8 @@ def compare_benches(first: Path, second: Path, anyway: bool, json_file: Path | N
     from parity.reports.bench import print_comparison
 
     found = compare(first, second, anyway)
-    write_json(json_file, lambda: found.model_dump(mode="json"))
     print_comparison(found)
+    write_json(json_file, lambda: found.model_dump(mode="json"))
     sys.exit(found.exit_code)
 
 
@@ -287,5 +287,5 @@ def plan(
     from parity.reports.bench import print_plan
 
     rows, peaks = plan_rounds(device, model, ks, acceptance, context, precision, machine)
-    write_json(json_file, {"peaks": asdict(peaks), "rounds": [asdict(row) for row in rows]})
     print_plan(rows, peaks)
+    write_json(json_file, {"peaks": asdict(peaks), "rounds": [asdict(row) for row in rows]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
@@ -128,10 +129,23 @@ def limits(isolate: bool, time_limit: float, memory_limit: float | None) -> Proc
     return None
 
 
+class OutputFile(click.Path):
+    """A file to write once the work is done: its folder has to be there before it begins."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            self.fail(f"{path}: there is no folder {path.parent}", param, ctx)
+        return path
+
+
 json_option = click.option(
     "--json",
     "json_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     help="Write the result as JSON to this file.",
 )
 

@@ -39,6 +39,6 @@ def corroborate(golden: Path, witnesses: tuple[Path, ...], policy: str | None, j
     found = triangulate(goldens, read_policy(policy, "float32"))
     manifest = goldens[0].manifest.model_copy(update={"corroborations": corroborations(found, goldens)})
     manifest.replace(golden)
-    write_json(json_file, found.to_dict)
     print_triangulation(found)
+    write_json(json_file, found.to_dict)
     sys.exit(found.exit_code)

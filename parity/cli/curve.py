@@ -47,9 +47,9 @@ def curve(
     opened = [read_dump(dump) for dump in dumps]
     if against:
         report = compare_curve(opened, against, mode, model, bound)
-        write_json(json_file, report.to_dict())
         print_compared(report)
+        write_json(json_file, report.to_dict())
         sys.exit(report.exit_code)
     found = write_curve(opened, out, str(model), mode) if out else points(opened)
-    write_json(json_file, {k: asdict(one) for k, one in found.items()})
     print_points(found.values())
+    write_json(json_file, {k: asdict(one) for k, one in found.items()})

@@ -37,6 +37,6 @@ def demo(k: int, max_new_tokens: int, whole: bool, json_file: Path | None) -> No
         with progress(f"numpy {mode}") as bar:
             run = run_device(golden, "numpy", mode, progress=bar)
         reports.append(compare_dumps(golden, run))
-    write_json(json_file, {report.mode: report.to_dict() for report in reports})
     print_demo(golden, reports, whole)
+    write_json(json_file, {report.mode: report.to_dict() for report in reports})
     sys.exit(max(report.exit_code for report in reports))

@@ -30,8 +30,8 @@ def check_device(
     from parity.reports.contract import print_checked
 
     checked = check(device_name, precision, k, target=target, drafter=drafter)
-    write_json(json_file, checked.to_dict)
     print_checked(checked)
+    write_json(json_file, checked.to_dict)
     sys.exit(checked.exit_code)
 
 

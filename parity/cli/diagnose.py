@@ -84,15 +84,14 @@ def diagnose(
             limit=limit or None,
             progress=bar,
         )
-    if isinstance(told, list):
-        write_json(json_file, [asdict(reading) for reading in told])
-    else:
-        write_json(json_file, asdict(told) if told else {})
     if not told:
         print_clean(opened, made)
+        write_json(json_file, [] if isinstance(told, list) else {})
         return
     if isinstance(told, list):
         print_gate_findings(told, opened)
+        write_json(json_file, [asdict(reading) for reading in told])
         sys.exit(1)
     print_diagnosis(told, opened)
+    write_json(json_file, asdict(told))
     sys.exit(3 if told.untried or told.verdict in ("inconclusive", "disputed") else 1)

@@ -129,8 +129,8 @@ def diff(
         rerun = ReferenceRerun(bar)
         report = compare_dumps(opened, compared, stages, policy, strict, rerun, left_out)
         slices = worst_slices(opened, compared, report, per, worst, rerun) if per else {}
-    write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
     print_report(report, per, slices, whole)
+    write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
     sys.exit(report.exit_code)
 
 

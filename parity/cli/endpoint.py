@@ -82,10 +82,10 @@ def endpoint(
             seed=seed,
             progress=bar,
         )
-    write_json(json_file, report.to_dict())
     for result in report.results:
         print_result(result)
     print_gates(report, "endpoint")
+    write_json(json_file, report.to_dict())
     sys.exit(report.exit_code)
 
 

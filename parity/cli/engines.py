@@ -61,9 +61,9 @@ def engines(
                 return run_device(opened, name, mode, precision, out=out, free=False, progress=bar)
 
         found = matrix(opened, devices, precision, run, ReferenceRerun(), policy, absent)
-    write_json(json_file, found.to_dict)
     if markdown:
         echo(page(found), nl=False)
     else:
         print_matrix(found)
+    write_json(json_file, found.to_dict)
     sys.exit(found.exit_code)

@@ -109,9 +109,9 @@ def run_faults(
             outcomes.append(outcome)
             print_outcome(outcome)
             bar(number + 1, len(chosen), fault.id)
-    write_json(json_file, [outcome.to_dict() for outcome in outcomes])
     left = [name for name, fault in catalogue.items() if every and not fault.gate and family in (None, *fault.drafters)]
     print_summary(outcomes, left)
+    write_json(json_file, [outcome.to_dict() for outcome in outcomes])
     sys.exit(int(not all(outcome.killed and outcome.placed for outcome in outcomes)))
 
 

@@ -110,6 +110,6 @@ def gate(
             done=print_result,
             progress=bar,
         )
-    write_json(json_file, gates.to_dict())
     print_gates(gates)
+    write_json(json_file, gates.to_dict())
     sys.exit(gates.exit_code)

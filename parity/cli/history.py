@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import STAGE_HELP, json_option, write_json
+from parity.cli.common import STAGE_HELP, OutputFile, json_option, write_json
 from parity.errors import UsageError
 from parity.home import home
 from parity.plain import echo
@@ -57,7 +57,7 @@ url_argument = click.argument("url", required=False)
 @click.option(
     "--csv",
     "csv_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     help="Write the chosen rows of the table as CSV to this file.",
 )
 @json_option
@@ -112,8 +112,8 @@ def _list(frame: DataFrame, json_file: Path | None) -> None:
     from parity.reports.history import print_nights
 
     found = list(nights(frame))
-    write_json(json_file, found)
     print_nights(found)
+    write_json(json_file, found)
 
 
 def _acknowledge(url: str, cell: str, because: str) -> None:

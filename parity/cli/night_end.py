@@ -41,8 +41,8 @@ def end(folder: NightFolder, history: str, github: bool, json_file: Path | None)
         for line in github_annotations(folder, results):
             echo(line)
     code = code or (0 if kept and written and told else 3)
-    write_json(json_file, lambda: _as_json(folder, results, changes, verdict, code))
     print_night(folder, results, changes, verdict, REPORT if told else "")
+    write_json(json_file, lambda: _as_json(folder, results, changes, verdict, code))
     return code
 
 

@@ -108,8 +108,8 @@ def nightly(
 
         cannot = obstacles(wanted)
         listed = [cell.model_dump(mode="json") | {"cannot": cannot.get(cell.name, ())} for cell in wanted]
-        write_json(json_file, listed)
         print_plan(wanted, cannot)
+        write_json(json_file, listed)
         sys.exit(3 if cannot else 0)
     _installed()
     from parity.cli.night_end import end, interruptible

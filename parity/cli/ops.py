@@ -69,8 +69,8 @@ def ops(
     if not listed:
         sys.exit(_try(operations, device_name, seed, limit, json_file))
     calls = {str(operation): dict(counted) for operation, counted in operations.items()}
-    write_json(json_file, {"operations": calls})
     print_operations(operations)
+    write_json(json_file, {"operations": calls})
 
 
 def _chosen(
@@ -114,6 +114,6 @@ def _try(
             results.append(try_operation(operation, operate, seed, limit))
             print_result(results[-1])
     found = OperationReport(device_name, seed, tuple(results))
-    write_json(json_file, found.to_dict())
     print_operation_report(found)
+    write_json(json_file, found.to_dict())
     return exit_code(found.verdict)

@@ -24,12 +24,12 @@ def scan_log(logs: tuple[Path, ...], listed: bool, json_file: Path | None) -> No
     from parity.reports.logs import plain, plain_table, print_scan, print_table
 
     if listed:
-        write_json(json_file, plain_table(fallbacks()))
         print_table(fallbacks())
+        write_json(json_file, plain_table(fallbacks()))
         return
     if not logs:
         raise UsageError("parity scan-log: name a log, or - for standard input")
     found = scan([(str(log), sys.stdin.buffer if str(log) == "-" else log) for log in logs])
-    write_json(json_file, plain(found))
     print_scan(found)
+    write_json(json_file, plain(found))
     sys.exit({"fail": 1, "inconclusive": 3}.get(found.verdict, 0))

@@ -65,8 +65,9 @@ def shapes(
     if named or measured:
         gemms = _chosen(named, found.gemms(phases), run["precision"])
         sys.exit(_try(gemms, device_name, seed, limit, json_file))
-    write_json(json_file, listed := found.to_dict(phases))
+    listed = found.to_dict(phases)
     print_inventory(listed)
+    write_json(json_file, listed)
 
 
 def _chosen(named: Sequence[str], listed: Iterable[Gemm], precision: str) -> list[Gemm]:
@@ -103,6 +104,6 @@ def _try(gemms: Sequence[Gemm], device_name: str, seed: int, limit: int, json_fi
             results.append(try_gemm(gemm, multiply, seed, limit))
             print_finding(results[-1], heading=not number)
     found = GemmReport(device_name, seed, tuple(results))
-    write_json(json_file, found.to_dict())
     print_findings(found)
+    write_json(json_file, found.to_dict())
     return {FAIL: 1, INCONCLUSIVE: 3}.get(found.verdict, 0)

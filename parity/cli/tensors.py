@@ -91,8 +91,8 @@ def diff_pair(actual: Path, expected: Path, json_file: Path | None, asked: dict[
         names=asked["names"],
     )
     sides = {"actual": str(actual), "expected": str(expected)}
-    write_json(json_file, lambda: sides | report.to_dict() | {"exit_code": report.exit_code})
     print_tensors(report, **sides)
+    write_json(json_file, lambda: sides | report.to_dict() | {"exit_code": report.exit_code})
     return report.exit_code
 
 

@@ -30,6 +30,6 @@ def verify_golden(golden: Wanted, json_file: Path | None) -> None:
     opened = open_golden(golden)
     with progress("golden") as bar:
         verified = verify(opened, bar)
-    write_json(json_file, verified.to_dict())
     print_verified(verified)
+    write_json(json_file, verified.to_dict())
     sys.exit(verified.exit_code)

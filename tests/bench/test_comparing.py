@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ElementTree
 from functools import cache
 
@@ -10,6 +11,7 @@ import pytest
 
 from parity.bench.compare import NOTHING, TOO_WIDE, compare_reports
 from parity.bench.measure import run_bench
+from parity.bench.records import read_bench
 from parity.errors import UsageError
 from parity.reports.bench_page import bench_page, put_between
 from parity.reports.bench_plot import speed_up_plot
@@ -45,6 +47,14 @@ def test_a_slower_round_is_a_regression_and_plain_decoding_is_none(measured):
     assert found.exit_code == 1
     assert said(found)["speculative", "k4", "tokens/s"] == said(found)["speculative", "k4", "over plain"] == "slower"
     assert said(found)["plain", "k0", "tokens/s"] == "no difference shown"
+
+
+def test_a_file_of_seconds_beyond_reason_is_refused(measured, tmp_path):
+    kept = json.loads(measured(1).model_dump_json())
+    kept["cells"][0]["turns"][0]["decode"] = 1e308
+    (tmp_path / "huge.json").write_text(json.dumps(kept))
+    with pytest.raises(UsageError, match=r"no file of `parity bench --json`: .*decode"):
+        read_bench(tmp_path / "huge.json")
 
 
 def test_a_faster_one_passes(measured):

@@ -307,3 +307,15 @@ def test_weights_of_a_byte_are_compared_as_codes(parity, tmp_path):
 def test_a_pickle_in_a_torch_files_clothes_is_one_sentence(refused, tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Path("x")))
     refused(tmp_path / "pytorch_model.bin", save(tmp_path / "b.npz", tensors()), words=("more than tensors",))
+
+
+def test_a_verdict_is_printed_whatever_becomes_of_its_json(parity, tmp_path):
+    pair = [save(tmp_path / f"{name}.npy", tensors()) for name in "ab"]
+    ended = parity("diff", *pair, "--json", "/dev/full")
+    assert ended.code == 2 and "--json /dev/full cannot be written" in ended.err and "verdict" in ended.out
+
+
+def test_a_folder_that_is_not_there_is_said_before_anything_is_done(parity, tmp_path):
+    ended = parity("gate", "--device", "numpy", "--json", tmp_path / "none" / "a.json")
+    assert ended.code == 2 and f"there is no folder {tmp_path / 'none'}" in " ".join(ended.err.split())
+    assert not ended.out
