@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from parity.diagnose.components.keys import in_faint_keys
@@ -19,8 +21,8 @@ def in_faint(wrong: WrongRows, product: StageProduct) -> Component | None:
     """What leaves nothing of what is off by so little that no row is wrong alone; `wrong` holds all rows."""
     found = [in_faint_parts(wrong, product), in_faint_changes(wrong, product)]
     if product.keys is not None and product.weight is not None:
-        weight = product.weight[:, : bias_at(product)].astype(np.float64)
-        found.append(in_faint_keys(wrong, weight, product.keys(wrong.numbers.tolist())))
+        weight, whole = product.weight[:, : bias_at(product)].astype(np.float64), np.ones_like(wrong.columns)
+        found.append(in_faint_keys(replace(wrong, columns=whole), weight, product.keys(wrong.numbers.tolist())))
     return best_of(one for one in found if one is not None and one.whole)
 
 
