@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,9 @@ from parity.gates.sampling import rule as sampling_rule
 from parity.producers import builder
 from tests.gates.asked import Asked
 from tests.gates.positions import LONG, SHORT, shortened
+from tests.sample import WHOLE
+
+explore = import_module("parity.gates.rollback.explore")  # by module: the package's own `explore` is the function
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +65,21 @@ def positions_context(short_configs, tiny, request, monkeypatch):
         )
 
     return make
+
+
+@pytest.fixture
+def few_histories(monkeypatch):
+    """By day the rollback gate plays the histories of one round, and every kind of disturbance once."""
+    cases = explore._cases
+
+    def kept(case) -> bool:
+        rounds = case[0].rounds
+        return len(rounds) == 1 or any(
+            one.poison is not None or (one.error and one.error.where == 999) for one in rounds
+        )
+
+    if not WHOLE:
+        monkeypatch.setattr(explore, "_cases", lambda *of: [*filter(kept, cases(*of))])
 
 
 @pytest.fixture

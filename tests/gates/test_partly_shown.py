@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,9 +11,8 @@ from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.producers import builder
 from parity.seam import Shown
-from tests.sample import WHOLE, by_night
+from tests.sample import by_night
 
-EXPLORE = import_module("parity.gates.rollback.explore")  # by module: the package's own `explore` is the function
 VIEW = "numpy,show=layer-kernels"
 
 
@@ -75,6 +73,7 @@ class LastRow:
         return self.inside.verify(drafts, off)
 
 
+@pytest.mark.usefixtures("few_histories")
 @pytest.mark.parametrize(("off", "verdict"), [(0.0, "pass"), (0.01, "fail")])
 def test_the_last_row_of_each_prefill_is_what_verify_is_compared_with(off, verdict, gate):
     state = gate("rollback", "numpy", lambda device: LastRow(device, off))["as never speculated"]
@@ -86,6 +85,7 @@ def test_taps_of_layers_that_are_hidden_are_not_judged(gate):
     assert check.verdict == "not judged" and "does not show target." in check.evidence, check
 
 
+@pytest.mark.usefixtures("few_histories")
 @pytest.mark.parametrize("name", ["rollback", pytest.param("boundary", marks=by_night)])
 def test_caches_that_are_declared_to_be_hidden_are_not_judged(name, shallow_golden, tmp_path):
     device = "numpy,show=layer-outputs"
@@ -133,16 +133,7 @@ class OnceARound:
         return self.inside.commit(*given)
 
 
-@pytest.fixture
-def disturbed(monkeypatch):
-    """By day the rollback gate plays the histories with an error or a poisoned row alone."""
-    cases = EXPLORE._cases
-    kept = lambda case: any(one.error or one.rehearsed or one.poison is not None for one in case[0].rounds)  # noqa: E731
-    if not WHOLE:
-        monkeypatch.setattr(EXPLORE, "_cases", lambda *of: [*filter(kept, cases(*of))])
-
-
-@pytest.mark.usefixtures("disturbed")
+@pytest.mark.usefixtures("few_histories")
 @pytest.mark.parametrize("view", ["logits+kv.*", "target.logits+verify.logits+kv.*"])
 def test_a_verb_that_shows_no_stage_to_raise_at_is_called_once(view, gate):
     """Where its last stage, or every one, is hidden."""

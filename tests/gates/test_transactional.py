@@ -11,6 +11,8 @@ from parity.adapters import transactional
 from parity.gates import run_gate
 from parity.gates.context import GateContext
 
+pytestmark = pytest.mark.usefixtures("few_histories")
+
 
 class Careless:
     """The device that ships here without its own recovery: a verb that raises leaves what it did so far."""

@@ -11,7 +11,9 @@ import pytest
 from tests import sample
 
 ROOT = Path(__file__).parents[2]
-SPARED = re.compile(r"from tests\.sample import .*\b(WHOLE|cover|sample)\b|\b(shallow_golden|three_layers)\b")
+SPARED = re.compile(
+    r"from tests\.sample import .*\b(WHOLE|by_night|cover|first|sample)\b|\b(shallow_golden|three_layers)\b"
+)
 """What a test has that is more by night."""
 
 ROWS = [*product("ab", "cde", "fg")]
