@@ -144,7 +144,8 @@ def _histories(golden: DumpView, rows: StageRows, edges: np.ndarray, counts: np.
         cached = (clock.drafted[round_ - 1] if drafter else clock.length(round_ - 1)) if round_ else 0
         accepts = [clock.emitted[of] - 1 if 0 < of < clock.rounds else -1 for of in (round_ - 1, round_)]
         seen.append((cached, *accepts, golden.manifest.case.max_new_tokens - sum(clock.emitted[:round_])))
-    return [np.repeat(np.array(values, np.int64), counts) for values in zip(*seen, strict=True)]
+    table = np.array(seen, np.int64).reshape(-1, 4)
+    return [np.repeat(values, counts) for values in table.T]
 
 
 def _due(rows: StageRows) -> np.ndarray:

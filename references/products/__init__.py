@@ -8,7 +8,7 @@ of the row).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -41,6 +41,19 @@ def _final_norms(loop: Any, side: str) -> tuple[Any, list[tuple[str, Any]]]:
     norms = {"target": loop.target.model.model.norm, "drafter": getattr(loop.drafter, "norm", None)}
     others = [(f"the {name}'s final norm", norm) for name, norm in norms.items() if name != side and norm is not None]
     return norms[side], others
+
+
+def _tables(loop: Any, side: str) -> list[tuple[str, Any]]:
+    """Tables that a head may be tied to, or be taken for."""
+    embeddings = {
+        "target": loop.target.model.model.embed_tokens,
+        "drafter": getattr(loop.drafter, "embed_tokens", None),
+    }
+    found = [(f"the {model}'s embedding", table) for model, table in embeddings.items() if table is not None]
+    other = "drafter" if side == "target" else "target"
+    with suppress(AttributeError):
+        found.append((f"the {other}'s head", head_of(loop, other)))
+    return found
 
 
 def _taps(loop: Any, stage: str) -> Parts:
@@ -95,7 +108,10 @@ def watched(loop: Any, stage: str) -> Iterator[Made]:
                 return
             if part == "router_logits":
                 beside = _norms(loop, side, number, "post_attention_layernorm")
-                yield behind_norm(layer.mlp.router, layer.post_attention_layernorm, beside, stack)
+                routers = [
+                    (f"layer {at}", other.mlp.router) for at, other in layers_of(loop, side, "all") if at != number
+                ]
+                yield behind_norm(layer.mlp.router, layer.post_attention_layernorm, beside, stack, beside=routers)
                 return
             names = {"q": ("q_proj",), "k": ("k_proj", "v_proj"), "v": ("v_proj", "k_proj")}[part]
             module, beside = getattr(layer.self_attn, names[0]), projections(loop, side, number, *names)
@@ -113,9 +129,7 @@ def watched(loop: Any, stage: str) -> Iterator[Made]:
         else:
             calls = {"target.logits": slice(1), "verify.logits": slice(1, None), "drafter.logits": slice(None)}[stage]
             model = "drafter" if side == "drafter" else "target"
-            yield behind_norm(
-                head_of(loop, model), *_final_norms(loop, "drafter" if side == "drafter" else "target"), stack, calls
-            )
+            yield behind_norm(head_of(loop, model), *_final_norms(loop, model), stack, calls, _tables(loop, model))
             return
         seen = entered(module, stack)
         yield lambda: linear(module, torch.cat(seen), _taps(loop, stage), beside=beside)

@@ -187,6 +187,8 @@ def _activations(alpha: float, limit: float) -> Iterator[tuple[str, Callable[[Te
     inf = float("inf")
     right = clamped_swiglu(alpha, limit)
     yield "no clamp", clamped_swiglu(alpha, inf)
+    yield "the sigmoid without its gate", lambda gate, up: right(gate, up) / gate.clamp(max=limit)
+    yield "no up", lambda gate, up: right(gate, torch.zeros_like(up))
     yield "no clamp of up", lambda gate, up: (up + 1) * right(gate, torch.zeros_like(up))
     yield "a plain SiLU for the sigmoid's slope", clamped_swiglu(1.0, limit)
 
@@ -226,6 +228,9 @@ def _plain() -> Iterator[tuple[str, Callable[[Tensor, Tensor], Tensor]]]:
     yield "GELU's tanh form for SiLU", lambda gate, up: F.gelu(gate, approximate="tanh") * up
     yield "GELU's sigmoid form for SiLU", lambda gate, up: gate * torch.sigmoid(1.702 * gate) * up
     yield "ReLU for SiLU", lambda gate, up: F.relu(gate) * up
+    yield "the sigmoid without its gate", lambda gate, up: torch.sigmoid(gate) * up
+    yield "no activation of gate", lambda gate, up: gate * up
+    yield "no up", lambda gate, up: F.silu(gate)
 
 
 def _cut(weight: Tensor, first: int) -> Tensor:

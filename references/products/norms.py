@@ -107,12 +107,18 @@ def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, ca
 
 
 def behind_norm(
-    module: Any, norm: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, calls: slice = slice(None)
+    module: Any,
+    norm: Any,
+    others: Sequence[tuple[str, Any]],
+    stack: ExitStack,
+    calls: slice = slice(None),
+    beside: Sequence[tuple[str, Any]] = (),
 ) -> Made:
     """A product of what a norm gives, and what it would be under another norm or of the row beside.
 
     Args:
         calls: those of the run's calls whose rows the stage has.
+        beside: modules whose weight might stand in the product's, by name.
     """
     seen, of_rows = entered(module, stack), of_norm(norm, others, stack, calls)
 
@@ -124,7 +130,7 @@ def behind_norm(
             yield "the row behind", x.roll(-1, 0)
             yield from ((says, torch.from_numpy(other)) for says, other in before.others())
 
-        return linear(module, x, (), changed)
+        return linear(module, x, (), changed, beside)
 
     return made
 

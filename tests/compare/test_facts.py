@@ -27,6 +27,12 @@ def test_a_row_knows_what_its_round_accepts_and_what_is_left_where_it_begins(sha
             assert facts.known("ahead")[own].tolist() == [*range(own.sum())][::-1]
 
 
+def test_no_rows_have_no_facts(shallow_golden):
+    rows, _ = facts_of(shallow_golden, "verify.logits")
+    none = Facts.of_places(shallow_golden, rows.take(np.zeros(len(rows.prompt), bool)))
+    assert none.left.size == none.cached.size == 0
+
+
 def test_a_choice_knows_which_id_is_due_and_a_row_of_numbers_its_largest(shallow_golden):
     rows, facts = facts_of(shallow_golden, "verify.tokens")
     assert facts.due.tolist() == rows.golden.tolist() and set(facts.largest) == {-1}

@@ -98,8 +98,9 @@ def in_products(
     held = [(name, x[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]
     first_bias = bias_at(product)
     product_alone = ("the product but for its bias", x[:, :first_bias] @ weight[:, :first_bias].T)
-    kinds = [*_of_each_kind(held), *([product_alone] if all(last - first == 1 for _, first, last in parts) else ())]
-    yield best_of(_scaled(wrong, name, part) for name, part in (*held, *kinds))
+    alone = [product_alone] if all(last - first == 1 for _, first, last in parts) else []
+    yield best_of(_scaled(wrong, name, part) for name, part in (*held, *_of_each_kind(held), *alone))
+    yield best_of(_scaled_by_row(wrong, name, part) for name, part in alone)
     yield left_out(wrong, x, weight, parts or [("", 0, x.shape[1])])
     yield contraction(wrong, x, weight, parts)
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
@@ -184,6 +185,14 @@ def _scaled(wrong: WrongRows, name: str, part: np.ndarray) -> Component | None:
         return None
     factor = 1 + float((part * wrong.error[:, wrong.columns]).sum()) / size
     return wrong.judged(f"{wrong.where}{name} {times(factor)}", (factor - 1) * part, 1)
+
+
+def _scaled_by_row(wrong: WrongRows, name: str, part: np.ndarray) -> Component | None:
+    """One part with a factor of each row's own: what a norm divides by, where a bias is added behind."""
+    sizes = np.maximum((part**2).sum(axis=1, keepdims=True), 1e-300)
+    factors = (part * wrong.error[:, wrong.columns]).sum(axis=1, keepdims=True) / sizes
+    told = f"each row has its own factor ({1 + factors.min():.3g} to {1 + factors.max():.3g}): what a norm divides by"
+    return wrong.judged(f"{wrong.where}{name}: {told}", factors * part, len(factors))
 
 
 def _of_each_kind(held: Sequence[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:

@@ -67,6 +67,7 @@ def of_masks() -> Iterator[tuple[str, Variant]]:
         "the next row is seen": lambda one: one.distance == -1,
         "all rows of the pass are seen": lambda one: _keys(one) >= one.cached,
         "every key is seen": lambda one: torch.ones_like(one.seen),
+        "every key up to the row's own is seen": lambda one: one.distance >= 0,
         "a row sees as far back as the first of its pass": lambda one: (
             (one.distance >= 0) & (_keys(one) >= _oldest(one)[0])
         ),
