@@ -18,6 +18,12 @@ PERIODS = tuple(2**power for power in range(1, 13))
 ODD = (3, 5, 6, 7, 9, 10, 12)
 """Other numbers of rows that a kernel may take at once: draft and bonus rows are K + 1."""
 
+FITTING = 4096
+"""Out of how many a condition on a later pass' place in a tile counts as chosen: passes are few, and one tile fits."""
+
+MISSED = 16
+"""Rows of a tile of which all but the first may be wrong."""
+
 NEAR = (0, -1, 1)
 """A bound that is off by one breaks one row before or behind the config's."""
 
@@ -214,6 +220,10 @@ def _periods(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
             if least == most:
                 says = f"every {_nth(period)} {what}, from {least} on"
                 yield Predicate(says, _rest(name, period, least, least), period)
+            elif least > 0 and name == "index" and period <= MISSED:
+                yield Predicate(
+                    f"every row of a pass but each {_nth(period)}", _rest(name, period, 1, period - 1), period
+                )
             elif name == "position" and least == 0 and most < period - 1:
                 yield Predicate(
                     f"the first {most + 1} positions of each {period}", _rest(name, period, 0, most), period

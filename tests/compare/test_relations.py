@@ -83,6 +83,7 @@ DUE = replace(
         ((SEEN.index == SEEN.count - 1) & (SEEN.round > 0), "the last row of every later pass", SEEN),
         (SEEN.position % 16 < 4, "the first 4 positions of each 16", SEEN),
         ((SEEN.index % 3 == 0) & (SEEN.round == 0), "every 3rd row of a pass, from 0 on, in prefill rows", SEEN),
+        (SEEN.index % 4 > 0, "every row of a pass but each 4th", SEEN),
         (TOKENS.token % 2 == 1, "odd token ids", TOKENS),
         (
             (LONG.round > 0) & (LONG.known("end") % 8 == 7),
