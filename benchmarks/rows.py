@@ -46,7 +46,7 @@ def products(pipeline: Any, most: int) -> Iterator[tuple[str, list[int]]]:
         for side, model in models.items()
         for weights in (*model.layers[:2], {"head": model.outer["head"]})
         for name, weight in weights.items()
-        if weight.ndim > 1
+        if weight.ndim > 1 and not name.endswith("bias")
     ]
     for name, weight in named:
         if weight.shape in seen:
