@@ -17,7 +17,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 HOUSE = Path(__file__).resolve().parents[1]
 sys.path[0] = str(HOUSE)  # or this file would be found under the package's name
@@ -51,8 +53,17 @@ def loops(options: argparse.Namespace, k: int) -> dict[str, Callable[[list[int]]
     pair, made = (TINY / "target", TINY / options.drafter), {}
     for loop in ("synchronous", "asynchronous"):
         one = device.load(*pair, k, options.precision, options.engine, loop=loop, chunk=options.chunk)
-        made[loop] = lambda ids, one=one: one.generate(ids, options.tokens)
-        made[f"{loop} plain"] = lambda ids, one=one: Generation(one.decode_plain(ids, options.tokens))
+        made[loop] = partial(finished, one, lambda ids, one=one: one.generate(ids, options.tokens))
+        made[f"{loop} plain"] = partial(
+            finished, one, lambda ids, one=one: Generation(one.decode_plain(ids, options.tokens))
+        )
+    return made
+
+
+def finished(one: Any, run: Callable[[list[int]], Generation], ids: list[int]) -> Generation:
+    """A run until everything that it sent is over, which else falls into the next one."""
+    made = run(ids)
+    one.synchronize()
     return made
 
 

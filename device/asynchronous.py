@@ -117,6 +117,10 @@ class Asynchronous:
         self._run([self.pipeline], lambda lane, drafts, chosen, count: tokens.extend(chosen[:count].tolist()), 0)
         return tokens
 
+    def synchronize(self) -> None:
+        """See `parity.seam.Synchronizes`."""
+        self.pipeline.synchronize()
+
     def show_caches(self, tap: Tap) -> None:
         """See `parity.seam.Inspectable`."""
         self.pipeline.show_caches(tap)

@@ -89,6 +89,11 @@ class Batch:
         """See `parity.seam.Decides`; the rule is every lane's."""
         return self.lanes[0].decide(settings, *arrays)
 
+    def synchronize(self) -> None:
+        """See `parity.seam.Synchronizes`."""
+        for lane in self.lanes:
+            lane.synchronize()
+
     def poison(self, value: float) -> None:
         """Every lane's dead cache rows."""
         for lane in self.lanes:

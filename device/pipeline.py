@@ -246,6 +246,11 @@ class Pipeline:
         self.target.poison(value)
         self.drafter.poison(value)
 
+    def synchronize(self) -> None:
+        """Wait until every program that was sent has written its caches."""
+        if (wait := getattr(self._engine, "wait", None)) is not None:
+            wait([one for model in (self.target, self.drafter) for pair in model.caches for one in pair])
+
     def show_caches(self, tap: Tap) -> None:
         """Hand every cache's committed rows over, and the lengths."""
         self._record_caches(Recorder(tap, self._engine))

@@ -36,6 +36,7 @@ from parity.seam import (
     Sampling,
     Saving,
     SavingInLanes,
+    Synchronizes,
     Tap,
 )
 from parity.shown import PartlyShown, check_declarations
@@ -343,6 +344,14 @@ class PlainGuarded(Guarded):
         return emitted
 
 
+class SynchronizesGuarded(Guarded):
+    """One that can be waited for."""
+
+    def synchronize(self) -> None:
+        """See `Synchronizes.synchronize`."""
+        self._ask("synchronize")
+
+
 class PoisonableGuarded(Guarded):
     """One whose dead cache rows can be overwritten."""
 
@@ -405,6 +414,7 @@ def guard(device: Device | Layered, name: str) -> Guarded:
         (SavingInLanes, LanesSaveGuarded),
         (Poisonable, PoisonableGuarded),
         (PlainDecoding, PlainGuarded),
+        (Synchronizes, SynchronizesGuarded),
         (Inspectable, InspectableGuarded),
     )
     offered = tuple(kind for offers, kind in kinds if isinstance(device, offers))

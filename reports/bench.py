@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -11,6 +11,7 @@ from parity.bench.baseline import choices
 from parity.bench.compare import BenchComparison
 from parity.bench.records import BenchCell, BenchReport, Predicted
 from parity.bench.roofline import Peaks, Planned
+from parity.bench.side_by_side import farthest
 from parity.bench.statistics import ONE_RUN, Ratio, Spread
 from parity.reports.console import STYLE, console
 
@@ -43,6 +44,8 @@ def print_bench(report: BenchReport) -> None:
 
 def _print_end(report: BenchReport) -> None:
     out = console()
+    for said in beside(report):
+        out.print(said, soft_wrap=True)
     for said in report.findings:
         out.print(said, soft_wrap=True)
     for gate in report.gates:
@@ -50,6 +53,19 @@ def _print_end(report: BenchReport) -> None:
             out.print(f"{gate.cell}: {gate.ratio} over plain decoding, at least {gate.at_least:g}x", soft_wrap=True)
     last = f"bench verdict: {report.verdict}" + (f"; {report.findings[0]}" if report.findings else "")
     out.print(Text(last, style=STYLE[report.verdict]), soft_wrap=True)
+
+
+def beside(report: BenchReport) -> Iterator[str]:
+    """How far the model is off, the loops of an engine compared, and the best K of one half judged by the other."""
+    if found := farthest(report.predictions):
+        row, off = found
+        count = f"of {len(report.predictions)} predictions" if len(report.predictions) > 1 else "of the prediction"
+        yield f"measured lies within {abs(off):.0%} {count}, farthest {row.cell} ({off:+.0%})"
+    for one in report.loops:
+        yield f"{one.cell}: {one.ratio} over {one.over}"
+    for gate in report.gates:
+        if gate.held_out:
+            yield f"{gate.chosen}, the best K of the odd repeats: {gate.held_out} over plain decoding in the even ones"
 
 
 def _cells(cells: Sequence[BenchCell]) -> Table:

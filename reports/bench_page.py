@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from parity.bench.baseline import choices
 from parity.bench.records import BenchCell, BenchReport
 from parity.bench.statistics import ONE_RUN
-from parity.reports.bench import ratio, spread
+from parity.reports.bench import beside, ratio, spread
 
 BEGIN, END = "<!-- measured by parity bench -->", "<!-- end of what was measured -->"
 
@@ -19,6 +19,7 @@ def bench_page(report: BenchReport) -> str:
         cells = [cell for cell in report.cells if cell.axes.block == block]
         lines += [f"**{block}**", "", *_by_prompt(cells), "", *_overall(report, cells), ""]
         lines += [one for said in choices(cells) for one in (_plain(said), "")]
+    lines += [one for said in beside(report) for one in (_plain(said), "")]
     lines += [f"Verdict: {report.verdict}" + ("." if not report.findings else ":"), ""]
     lines += [f"- {_plain(said)}" for said in report.findings]
     return "\n".join(lines).rstrip() + "\n"

@@ -2,10 +2,10 @@
 
 Each module offers `NAME`, `array`, `zeros` and `host`, or `engine()` that gives an object with these. What compiles
 may offer `versions` (package to version), `notes()` (what else a reader of its runs must know),
-`interpret()` (from now on, no kernel is compiled) and `own_programs` where no other device runs its programs. An engine
-that knows its own way to several ranks offers `spread(sharding)`; with ranks there are `sharding`, `shard` and `hosts`
-beside the others (`parity.device.engines.ranks`). What serves one lane of a batch offers `widest`
-(`parity.device.engines.stacked`).
+`interpret()` (from now on, no kernel is compiled), `wait(arrays)` where calls return before these are written, and
+`own_programs` where no other device runs its programs. An engine that knows its own way to several ranks offers
+`spread(sharding)`; with ranks there are `sharding`, `shard` and `hosts` beside the others
+(`parity.device.engines.ranks`). What serves one lane of a batch offers `widest` (`parity.device.engines.stacked`).
 """
 
 from __future__ import annotations

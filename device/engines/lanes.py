@@ -33,7 +33,9 @@ def with_lanes(machine: AnyEngine, lanes: int) -> SimpleNamespace:
         held: np.ndarray = machine.host(first(value))
         return held
 
-    changed = {name: getattr(machine, name) for name in ("versions", "notes", "interpret") if hasattr(machine, name)}
+    changed = {
+        name: getattr(machine, name) for name in ("versions", "notes", "interpret", "wait") if hasattr(machine, name)
+    }
     changed |= dict(array=array, zeros=zeros, host=host)
     if hasattr(machine, "spread"):
         changed["spread"] = lambda sharding: with_lanes(machine.spread(sharding), lanes)

@@ -130,6 +130,9 @@ def engine(sharding: Sharding) -> SimpleNamespace:
     def hosts(value: Spread) -> list[np.ndarray]:
         return [base.host(part) for part in value.parts]
 
-    changed = dict(array=array, zeros=zeros, host=lambda value: base.host(value.parts[0]))
+    def wait(arrays: Sequence[Spread]) -> None:
+        base.wait([part for one in arrays for part in one.parts])
+
+    changed = dict(array=array, zeros=zeros, host=lambda value: base.host(value.parts[0]), wait=wait)
     added = dict(NAME=f"{base.NAME}, tp {sharding.ranks}", shard=shard, hosts=hosts, sharding=sharding)
     return SimpleNamespace(**vars(base) | changed | added)

@@ -115,6 +115,8 @@ def engine(machine: AnyEngine, lockstep: Lockstep) -> SimpleNamespace:
         "host": lambda value: machine.host(owned(value)),
         "widest": lambda number: lockstep.meet("widest", number, lambda many: [max(many)] * len(many)),
     }
+    if hasattr(machine, "wait"):
+        changed["wait"] = lambda arrays: machine.wait(owned(arrays))
     if hasattr(machine, "shard"):
         changed["shard"] = lambda parts, dtype=None: laned(with_ranks(machine).shard(parts, dtype))
         changed["hosts"] = lambda value: with_ranks(machine).hosts(owned(value))

@@ -8,7 +8,7 @@ precision. Outside a program an array is indexed and reshaped on the host: that 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -162,9 +162,13 @@ def engine(parent: type[Array] = Array) -> SimpleNamespace:
         )
         return values
 
+    def wait(arrays: Sequence[Array]) -> None:
+        jax.block_until_ready([one.held for one in arrays])
+
     return SimpleNamespace(
         NAME=NAME,
         array=array,
+        wait=wait,
         zeros=zeros,
         host=host,
         versions={name: version(name) for name in ("jax", "jaxlib")},

@@ -13,7 +13,7 @@ from parity.batching import VERBS, Script, VerbCall, perform, perform_together
 from parity.bench.controller import DraftLengthController
 from parity.decode import NO_DRAFTS, ended
 from parity.errors import DeviceFailed, NotOffered
-from parity.seam import UNWATCHED, Batched, Looping, PlainDecoding, Tap
+from parity.seam import UNWATCHED, Batched, Looping, PlainDecoding, Synchronizes, Tap
 
 Clock = Callable[[], float]
 Prompts = Mapping[str, Sequence[int]]
@@ -60,8 +60,15 @@ class Contestant(Protocol):
         """Decode the prompts of a group, each to EOS or the budget."""
 
 
+def finish(device: Any) -> None:
+    """Wait for what a device has been sent: the drafter's prefill, behind which the first token is long with the host,
+    is not to run in the seconds of rounds, nor the end of a run in those of the next."""
+    if isinstance(device, Synchronizes):
+        device.synchronize()
+
+
 class StageClock:
-    """A device whose verbs are timed; everything else is the device's own."""
+    """A device whose verbs are timed, a prefill until all of it has run; everything else is the device's own."""
 
     def __init__(self, device: Any, clock: Clock):
         self._device, self._clock = device, clock
@@ -76,7 +83,10 @@ class StageClock:
         def timed(*arguments: Any) -> Any:
             began = self._clock()
             try:
-                return call(*arguments)
+                result = call(*arguments)
+                if verb.startswith("prefill"):
+                    finish(self._device)
+                return result
             finally:
                 self.seconds[verb] += self._clock() - began
                 self.calls[verb] += 1
@@ -111,6 +121,7 @@ class ByVerbs:
         else:
             for script in scripts:
                 perform(timed, script)
+        finish(self.device)
         seconds, prefill = self.clock() - began, timed.seconds["prefill"]
         return Timed(found, prefill, seconds - prefill, dict(timed.seconds), dict(timed.calls))
 
@@ -162,6 +173,7 @@ class ByLoop:
                 found.tokens, found.first = [index(token) for token in emitted], self.clock() - began
 
         said = [index(token) for token in self.device.speculate(ids, budget, self.tap, on_round)]
+        finish(self.device)
         seconds = self.clock() - began
         if said != found.tokens:
             name = self.device.describe().name
@@ -190,6 +202,7 @@ class PlainInOneCall:
     def _run(self, ids: Sequence[int], budget: int) -> tuple[float, list[int]]:
         began = self.clock()
         said = self.device.decode_plain(ids, budget)
+        finish(self.device)
         seconds, name = self.clock() - began, cast(Any, self.device).describe().name
         try:
             tokens = [index(token) for token in said]

@@ -94,7 +94,23 @@ def _gated(block: str, device: str, some: Sequence[BenchCell], at_least: float) 
     verdict, why = _enough(ratio, at_least, len(prompts))
     if verdict == PASS and (dear := needlessly_dear(best, plain)):
         verdict, why = INCONCLUSIVE, dear
-    return found.model_copy(update={"cell": best.axes.name, "ratio": ratio, "verdict": verdict, "why": why})
+    chosen, held_out = _held_out([cell for _, cell in shown], some)
+    told = {"cell": best.axes.name, "ratio": ratio, "chosen": chosen, "held_out": held_out}
+    return found.model_copy(update=told | {"verdict": verdict, "why": why})
+
+
+def _held_out(shown: Sequence[BenchCell], some: Sequence[BenchCell]) -> tuple[str, Ratio | None]:
+    """The best cell of the odd repeats, and its ratio in the even ones: nothing of luck in the choice is in it."""
+    found = {cell.axes.name: _halves(cell, plain) for cell in shown if (plain := baseline_of(cell, some))}
+    odd = {name: ratios[1].estimate for name, ratios in found.items() if ratios[1]}
+    best = max(odd, key=odd.__getitem__, default="")
+    return best, found[best][0] if best else None
+
+
+def _halves(cell: BenchCell, plain: BenchCell) -> list[Ratio | None]:
+    """The ratio over plain decoding in the even repeats, and in the odd ones."""
+    pairs = [[[turn for turn in one.turns if turn.repeat % 2 == odd] for one in (cell, plain)] for odd in (0, 1)]
+    return [over(mine, theirs) if mine and theirs else None for mine, theirs in pairs]
 
 
 def _enough(ratio: Ratio | None, at_least: float, prompts: int) -> tuple[BenchVerdict, str]:

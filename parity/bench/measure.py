@@ -17,6 +17,7 @@ from parity.bench.records import BenchCase, BenchCell, BenchMachine, BenchReport
 from parity.bench.request import CALLED, BenchRequest
 from parity.bench.roofline import Peaks, measured_peaks, planned
 from parity.bench.session import Session
+from parity.bench.side_by_side import loop_ratios
 from parity.bench.workload import SHORT, positions_of
 from parity.golden.provenance import checkpoint, now
 from parity.isolation import memory
@@ -50,6 +51,7 @@ def run_bench(request: BenchRequest) -> BenchReport:
         warm_ups=request.warm_ups,
         cells=tuple(cells),
         predictions=predicted,
+        loops=tuple(loop_ratios(cells)),
         gates=gated,
         peaks={"flops": peaks.flops, "bytes": peaks.bytes} if peaks else {},
         findings=said,

@@ -234,8 +234,21 @@ class Predicted(BenchRecord):
     roofline: float | None = None
 
 
+class LoopRatio(BenchRecord):
+    """The rate of a loop of the device's own over that of the same engine driven by verbs, all else the same."""
+
+    cell: str
+    over: str
+    ratio: Ratio
+
+
 class Gated(BenchRecord):
-    """The best K of a block's device, and whether it is fast enough; `why` where that is not shown."""
+    """The best K of a block's device, and whether it is fast enough; `why` where that is not shown.
+
+    Attributes:
+        chosen: the best cell of every second repeat alone, from the second one on; nothing where there is one repeat.
+        held_out: its ratio in the other repeats, which had no part in choosing it.
+    """
 
     block: str
     device: str
@@ -244,6 +257,8 @@ class Gated(BenchRecord):
     at_least: float
     verdict: BenchVerdict
     why: str = ""
+    chosen: str = ""
+    held_out: Ratio | None = None
 
 
 class BenchReport(BenchRecord):
@@ -263,6 +278,7 @@ class BenchReport(BenchRecord):
     warm_ups: int
     cells: tuple[BenchCell, ...]
     predictions: tuple[Predicted, ...] = ()
+    loops: tuple[LoopRatio, ...] = ()
     gates: tuple[Gated, ...] = ()
     peaks: dict[str, float] = {}
     findings: tuple[str, ...] = ()

@@ -32,6 +32,7 @@ from parity.seam.hosting import PlainDecoding as PlainDecoding
 from parity.seam.hosting import Poisonable as Poisonable
 from parity.seam.hosting import Saving as Saving
 from parity.seam.hosting import SavingInLanes as SavingInLanes
+from parity.seam.hosting import Synchronizes as Synchronizes
 from parity.seam.layered import Layered as Layered
 from parity.seam.sampling import DRAWS as DRAWS
 from parity.seam.sampling import Decides as Decides

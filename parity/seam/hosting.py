@@ -67,6 +67,15 @@ class PlainDecoding(Protocol):
 
 
 @runtime_checkable
+class Synchronizes(Protocol):
+    """A device whose calls may return before all that they sent has run."""
+
+    def synchronize(self) -> None:
+        """Wait until everything that was sent has run: what is still running falls into whatever is timed next."""
+        ...
+
+
+@runtime_checkable
 class ComputesElsewhere(Protocol):
     """A device that computes in processes of its own, which this one's clock of processors does not see."""
 

@@ -14,7 +14,9 @@ from parity import device
 from parity.bench.decoding import ByVerbs
 from parity.bench.pair import with_room
 from parity.device.ahead import Standing, rounds_ahead
+from parity.device.batch import Batch
 from parity.device.engines import numpy_engine
+from parity.device.engines.stacked import owned
 from parity.errors import UsageError
 from parity.producers import read_prompts
 from tests.sample import WHOLE, by_night, cover
@@ -196,6 +198,28 @@ def test_a_compiled_round_is_one_program_and_gives_the_bits_of_many(precision, c
     rounds = {one.kernel for one in ahead.engine.programs.used.values()} - {"window", "rolled_back"}
     of_prefill = {"make_step", "embed", "target_layer", "choose", "fuse", "midlayer", "plain_layer"}
     assert rounds - of_prefill == {"speculated"}
+
+
+def test_whoever_waits_for_a_compiled_device_waits_for_every_cache(compiled):
+    waiting, ahead = compiled(3, "bfloat16")
+    lanes = Batch(waiting, 2)
+    for one, held in ((waiting, [waiting]), (ahead, [ahead.pipeline]), (lanes, lanes.lanes)):
+        waited, engine = [], waiting.engine if one is lanes else held[0].engine
+        clean, engine.wait = engine.wait, waited.extend
+        one.synchronize()
+        engine.wait = clean
+        one.synchronize()
+        every = [
+            owned(one)
+            for lane in held
+            for model in (lane.target, lane.drafter)
+            for pair in model.caches
+            for one in pair
+        ]
+        assert len(waited) == len(every) and all(
+            mine.held is array.held for mine, array in zip(waited, every, strict=True)
+        )
+        assert all(array.held.is_ready() for array in every)
 
 
 @by_night

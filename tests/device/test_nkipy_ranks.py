@@ -80,6 +80,16 @@ def test_every_rank_lies_on_a_device_of_its_own(four):
         np.asarray(four.target.outer["embed"])
 
 
+def test_whoever_waits_for_ranks_waits_for_every_cache(four, monkeypatch):
+    four.prefill(PROMPT, 12)
+    machine, waited = four._engine.machine, []
+    monkeypatch.setattr(machine, "get", lambda buffer, get=machine.get: (waited.append(buffer), get(buffer))[1])
+    four.synchronize()
+    held = [one.buffer for model in (four.target, four.drafter) for pair in model.caches for one in pair]
+    assert len(waited) == len(held) and all(one is other for one, other in zip(waited, held, strict=True))
+    assert all(one.is_ready() for one in held)
+
+
 def test_whole_programs_and_their_pieces_give_the_same_bits_on_every_rank(few_kv):
     whole, pieces = (few_kv(engine="nkipy", tp=2, precision="bfloat16") for _ in range(2))
     whole.prefill(PROMPT, 12), pieces.prefill(PROMPT, 12, lambda stage, value: value)

@@ -123,6 +123,11 @@ class Engine:
         """A copy on the host: float32, ml_dtypes bfloat16, int64 or bool."""
         return copied(self.values(value)[0])
 
+    def wait(self, arrays: Sequence[Array]) -> None:
+        """Wait until these are written."""
+        for one in arrays:
+            self.machine.get(one.buffer)
+
     def values(self, value: Array) -> list[np.ndarray]:
         """Each held rank's values in the declared dtype."""
         return [one.astype(value.dtype, copy=False) for one in self.machine.get(value.buffer)]
