@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from parity.errors import UsageError
 from parity.kv_cache import KVFormats
 from parity.partial_kv import PartialKV
-from parity.references.checkpoint import read_config
+from parity.references.checkpoint import TARGET, read_config
 from parity.references.drafter_config import FamilyConfig
 from parity.references.drafting import drafter_config
 from parity.references.loop import admit_drafts, admit_rows
@@ -22,10 +22,10 @@ def admitted(request: GoldenRequest) -> list[tuple[str, list[int]]]:
         UsageError: a config.json or the prompts cannot be read, or K, the caches, the budget or a prompt does not fit.
     """
     drafter = drafter_config(request.drafter)
-    raw = read_config(request.target, "GptOssForCausalLM")
-    if missing := [key for key in ("vocab_size", "max_position_embeddings") if key not in raw]:
-        raise UsageError(f"{request.target / 'config.json'}: {missing[0]} is missing")
-    sides = {"target": raw["max_position_embeddings"], "drafter": drafter.max_positions}
+    raw = read_config(request.target, TARGET)
+    if raw.get("vocab_size") is None:
+        raise UsageError(f"{request.target / 'config.json'}: vocab_size is missing")
+    sides = {"target": raw.get("max_position_embeddings") or drafter.max_positions, "drafter": drafter.max_positions}
     ks = getattr(request, "schedule", ()) or (request.k,)
     admit_drafts(ks, drafter)
     _admit_caches(request, drafter, min(sides.values()))

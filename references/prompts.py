@@ -123,4 +123,5 @@ def _tokenizer(checkpoint: Path) -> Any:
         return AutoTokenizer.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # tokenizer.json is parsed by a library of its own, which raises bare exceptions
         said = (str(error).splitlines() or [type(error).__name__])[0]
+        said = said if (checkpoint / "tokenizer.json").exists() else "there is no tokenizer.json in it"
         raise UsageError(f"{checkpoint} has no usable tokenizer: {said}") from None
