@@ -175,6 +175,8 @@ def read_curve(path: Path, model: str | None = None) -> tuple[str, dict[str, dic
     """
     whole = _parsed(path)
     named = {name: modes for name, modes in whole.items() if name != METADATA} if isinstance(whole, dict) else {}
+    if named and not any(isinstance(modes, dict) for modes in named.values()):
+        raise UsageError(f"{path}: {next(iter(named))!s:.80} has no modes with a value per draft length each")
     if model not in named and (model or len(named) != 1):
         raise UsageError(f"{path} holds {len(named)} models, one is needed: name --model")
     name = model or next(iter(named))

@@ -17,6 +17,7 @@ import numpy as np
 from parity.bundled import published_configs, tiny
 from parity.errors import NotOffered, UsageError
 from parity.factories import ENGINES, Factory
+from parity.golden.asked import asked_smaller, refuse_options, refuse_unknown
 from parity.golden.manifest import Model, Producer
 from parity.golden.smaller import Smaller
 from parity.golden.store import Dump
@@ -47,14 +48,6 @@ The PyTorch references, the same with the plain target, vLLM in its own environm
 
 DRAFTERS = {"eagle": "eagle3"}
 """The tiny drafter of a reference that is not for P-EAGLE."""
-
-OPTIONS = {
-    "python": "vllm-python",
-    "partial_kv": "partial-kv",
-    "kv_cache": "kv-cache",
-    "sketch_seed": "sketch-seed",
-}
-"""Options of a reference that are not called as the request's field."""
 
 
 def load_reference(name: str, threads: int) -> ModuleType:
@@ -108,20 +101,33 @@ def dump_golden(
     Raises:
         UsageError: this reference does not take one of the options, is not installed, or anything else does not fit.
     """
+    options |= {"progress": progress}
+    producer, request = _asked(reference, target, drafter, prompts, k, max_new_tokens, stages, threads, out, options)
+    return Dump(producer.dump_golden(request))
+
+
+def _asked(
+    reference: str,
+    target: Path | None,
+    drafter: Path | None,
+    prompts: Path | None,
+    k: int | Sequence[int],
+    max_new_tokens: int,
+    stages: Sequence[str],
+    threads: int,
+    out: Path | None,
+    options: dict[str, Any],
+) -> tuple[ModuleType, Any]:
+    """A reference and its `Request`, both of them imported once its options go together; see `dump_golden`."""
+    if options.get("resume") and out is None:
+        raise UsageError("--resume needs --out: what is done is kept beside it")
+    refuse_options(reference, k, max_new_tokens, options)
     producer = load_reference(reference, threads)
     takes = {field.name for field in fields(producer.Request)}
     most, schedule = scheduled(k)
-    if schedule and "schedule" not in takes:
-        raise UsageError(f"--reference {reference} drafts K tokens in every round: name one number with -k")
-    for name in options.keys() - takes:
-        raise UsageError(f"--{OPTIONS.get(name, name)} is no option of --reference {reference}")
-    if "threads" in takes:
-        options["threads"] = threads
-    if schedule:
-        options["schedule"] = schedule
-    if options.get("resume") and out is None:
-        raise UsageError("--resume needs --out: what is done is kept beside it")
-    request = producer.Request(
+    refuse_unknown(reference, takes, schedule, options)
+    more = ({"threads": threads} if "threads" in takes else {}) | ({"schedule": schedule} if schedule else {})
+    return producer, producer.Request(
         target=target or tiny("target"),
         drafter=drafter or tiny(DRAFTERS.get(reference, "drafter")),
         prompts=prompts or tiny("prompts/chat.jsonl"),
@@ -129,10 +135,9 @@ def dump_golden(
         max_new_tokens=max_new_tokens,
         stages=stages,
         out=out or fresh("goldens", (target or tiny("target")).name),
-        progress=progress,
         **options,
+        **more,
     )
-    return Dump(producer.dump_golden(request))
 
 
 def read_prompts(path: Path, target: Path, drafter: Path) -> list[tuple[str, list[int]]]:
@@ -153,22 +158,25 @@ def plan_golden(
     target: Path | None,
     drafter: Path | None,
     prompts: Path | None,
-    k: Sequence[int],
+    k: int | Sequence[int],
     max_new_tokens: int,
     stages: Sequence[str] = (),
-    smaller: Smaller | None = None,
+    threads: int = 1,
+    out: Path | None = None,
+    reference: str = "own",
+    **options: Any,
 ) -> GoldenPlan:
-    """What `dump_golden` would take; weights' files are opened, and not read.
+    """What `dump_golden` would take, of the same arguments; weights' files are opened, and not read.
 
     Raises:
-        UsageError: torch or transformers is not installed, or a checkpoint or the prompts cannot be read.
+        UsageError: torch or transformers is not installed, a checkpoint or the prompts cannot be read, or `dump_golden`
+            would refuse an option before it loads a model.
     """
-    load_reference("own", 1)
-    pair = target or tiny("target"), drafter or tiny("drafter")
-    lines = read_prompts(prompts or tiny("prompts/chat.jsonl"), *pair)
-    family = import_module("parity.references.drafting").family(pair[1])
-    lengths = [len(ids) for _, ids in lines]
-    return golden_plan(pair, family, lengths, scheduled(k)[0], max_new_tokens, stages, smaller)
+    _, request = _asked(reference, target, drafter, prompts, k, max_new_tokens, stages, threads, out, options)
+    pair = request.target, request.drafter
+    lengths = [len(ids) for _, ids in import_module("parity.references.admission").admitted(request)]
+    family = import_module("parity.references.drafting").family(request.drafter)
+    return golden_plan(pair, family, lengths, request.k, max_new_tokens, stages, asked_smaller(options))
 
 
 def dump_again(golden: DumpView, out: Path, prompts: Path, progress: Progress = quiet) -> Dump:

@@ -16,6 +16,9 @@ from parity.errors import UsageError
 BYTES = 2**26
 """Of a config or an index: the index of a model of 1,024 layers has 10 MB."""
 
+TARGET = "GptOssForCausalLM"
+"""What a target calls itself."""
+
 LARGEST = {
     "num_hidden_layers": 2**10,
     "hidden_size": 2**18,
@@ -49,6 +52,9 @@ def read_config(checkpoint: Path, *architectures: str) -> dict[str, Any]:
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise UsageError(f"{path}: architectures is no list of names")
     if not set(architectures) & set(found):
+        if TARGET in found:
+            due = ", ".join(architectures)
+            raise UsageError(f"{path}: architectures is {TARGET}: that is a target, and a drafter is needed ({due})")
         raise UsageError(f"{path}: architectures is {', '.join(found)}, {' or '.join(architectures)} is needed")
     check_sizes(raw, path)
     return raw

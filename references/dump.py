@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from parity.errors import UsageError
 from parity.golden.digests import digest_files
 from parity.golden.keeping import Keeping
 from parity.golden.manifest import Checkpoint, Producer, ProducerPart
@@ -24,10 +23,10 @@ from parity.golden.parts import Parts
 from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
 from parity.golden.store import DumpWriter
+from parity.references.admission import admitted
 from parity.references.constants import constants
 from parity.references.drafting import drafting, load_loop
 from parity.references.loop import SpeculativeLoop
-from parity.references.prompts import read_prompts
 from parity.references.request import Dumped, Numbered, finish
 from parity.references.runs import FLOORS, Cast, Computed, PromptRun, Request
 from parity.references.sampling import table
@@ -55,17 +54,9 @@ def dump(request: Request, by: Computed) -> Path:
     """Run a loop in float32, then in bfloat16 on the same tokens, and write a golden folder; see `dump_golden`."""
     checkpoints = request.checkpoints()
     kept_stages = request.smaller.kept()
-    if kept_stages and request.sample:
-        raise UsageError("--sketch and --logits are of greedy goldens: what tokens are drawn from is needed whole")
-    if (kept_stages or request.positions) and request.kv_cache:
-        raise UsageError(
-            "--sketch, --logits and --positions are of goldens without --kv-cache: such caches are kept whole"
-        )
+    prompts = admitted(request)
     cast = Cast(request, by)
     truth = cast.truth()
-    prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
-    for _, ids in prompts:
-        truth.admit(len(ids), request.max_new_tokens)
     sampling = _numbered(request, len(prompts))
     layers = truth.target.config.num_hidden_layers, truth.drafter.config.num_layers
     family = truth.drafter.config.family
@@ -131,8 +122,6 @@ def _identity(request: Request, checkpoints: Mapping[str, Checkpoint], who: Prod
 def _numbered(request: Request, prompts: int) -> Numbered | None:
     """How the tokens of so many prompts are drawn; None where they are greedy."""
     if not request.sample:
-        if request.seed:
-            raise UsageError("--seed is of --sample: greedy tokens are not drawn")
         return None
     drawn = (table(request.seed, prompt, request.max_new_tokens, request.k) for prompt in range(prompts))
     return Numbered(read_sampling(request.sample), request.seed, tuple(drawn))

@@ -53,13 +53,6 @@ def dump_golden(request: Request) -> Path:
         UsageError: no such implementation in the checkout, or one of the request's parts does not fit it.
     """
     refuse_family(request.drafter, "eagle", ("eagle-3",))
-    for option, asked in (("--partial-kv", request.partial_kv), ("--kv-cache", request.kv_cache)):
-        if asked:
-            raise UsageError(f"{option} is no option of --reference eagle")
-    if request.sample:
-        raise UsageError("--sample is no option of --reference eagle")
-    if request.schedule:
-        raise UsageError("--reference eagle drafts K tokens in every round: name one number with -k")
     cnets = official(request.checkout)
     theirs = {name for name in reached([cnets.__name__]) if package(name) == package(cnets.__name__)}
     modules = dump.own_modules(__name__) - OWN

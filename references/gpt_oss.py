@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional as F
 
 from parity.errors import UsageError
-from parity.references.checkpoint import check_names, read_config, read_tensors, shards
+from parity.references.checkpoint import TARGET, check_names, read_config, read_tensors, shards
 from parity.references.rope import read_rope
 
 Tap = Callable[[str, torch.Tensor], torch.Tensor]
@@ -61,7 +61,7 @@ class Config:
         Raises:
             UsageError: a number is missing or none, or something is asked for that these equations do not have.
         """
-        raw = read_config(checkpoint, "GptOssForCausalLM")
+        raw = read_config(checkpoint, TARGET)
         quantisation = raw.get("quantization_config") or {"quant_method": None}
         method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation
         raw = {"swiglu_alpha": 1.702} | raw | {"rope": read_rope(raw), "mxfp4": method == "mxfp4"}

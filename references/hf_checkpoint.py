@@ -8,7 +8,7 @@ import torch
 from transformers import GptOssConfig, GptOssForCausalLM
 
 from parity.errors import UsageError
-from parity.references.checkpoint import read_config, read_state
+from parity.references.checkpoint import TARGET, read_config, read_state
 
 
 def target_config(checkpoint: Path) -> GptOssConfig:
@@ -40,7 +40,7 @@ def check_target(checkpoint: Path) -> None:
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RuntimeError) as error:
         raise _unusable(checkpoint, error) from None
     wanted = dict(model.state_dict())
-    if "quantization_config" in read_config(checkpoint, "GptOssForCausalLM"):
+    if "quantization_config" in read_config(checkpoint, TARGET):
         wanted = _mxfp4_names(wanted)
     read_state(checkpoint, wanted)
 

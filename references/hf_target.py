@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from parity.errors import UsageError
 from parity.references.capture import TorchTap, ignore
-from parity.references.checkpoint import SCALE, read_config
+from parity.references.checkpoint import SCALE, TARGET, read_config
 from parity.references.hf_checkpoint import check_target
 from parity.references.kv_cache import Quantiser
 from parity.references.points import point, replaced
@@ -104,7 +104,7 @@ class HFTarget(Target):
     quantiser: Quantiser | None = None
 
     def __init__(self, checkpoint: str | Path, dtype: torch.dtype):
-        read_rope(read_config(Path(checkpoint), "GptOssForCausalLM"))
+        read_rope(read_config(Path(checkpoint), TARGET))
         check_target(Path(checkpoint))
         self.model = _load(Path(checkpoint), dtype)
         self.config = self.model.config

@@ -7,7 +7,7 @@ P-EAGLE, in `chain` for EAGLE-3, in `block` for DFlash and in `draft_model` for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -44,6 +44,47 @@ class Drafter(Protocol):
     @property
     def config(self) -> FamilyConfig:
         """What its config.json says."""
+
+
+def admit_drafts(schedule: Sequence[int], config: FamilyConfig) -> None:
+    """Refuse a K of a round, of these in turn, that a drafter of this config was not made for.
+
+    Raises:
+        UsageError: one is below 0 or above the most that it drafts, or no round drafts.
+    """
+    highest, most = max(schedule, default=0), config.max_drafts
+    if highest < 1 or min(schedule) < 0 or (most is not None and highest > most):
+        drafts = "any number of" if most is None else f"1 to {most}"
+        limit = "" if most is None else f" ({config.limit} of its config)"
+        said = ",".join(map(str, schedule))
+        raise UsageError(
+            f"-k {said}: this drafter drafts {drafts} tokens in a round{limit}, or 0 in rounds between such ones"
+        )
+
+
+def admit_rows(length: int, budget: int, most: int, sides: Mapping[str, int], asked: int | None = None) -> None:
+    """Refuse a prompt of so many tokens that does not fit the context with its budget and the most drafts of a round.
+
+    Args:
+        sides: positions that target and drafter have by their configs.
+        asked: those that were asked for, where they may be fewer.
+
+    Raises:
+        UsageError: it is too short or too long, or there is no budget.
+    """
+    if length < 2:
+        raise UsageError(f"a prompt of {length} tokens is too short: the drafter pairs each token with the one before")
+    if budget < 1:
+        raise UsageError(f"--max-new-tokens {budget}: at least 1 is needed")
+    need, narrow = length + budget + most, min(sides, key=lambda side: sides[side])
+    if need <= (context := asked or sides[narrow]):
+        return
+    limited = f"the {narrow} has {context} (max_position_embeddings of its config)"
+    if context < sides[narrow]:
+        limited = f"{context} were asked for (max_positions)"
+    raise UsageError(
+        f"a prompt of {length} tokens, {budget} new tokens and {most} drafts need {need} positions; {limited}"
+    )
 
 
 T = TypeVar("T", bound=Target)
@@ -123,16 +164,9 @@ class SpeculativeLoop(Generic[T, D]):
     """What draws in the place of greedy choices; None for these."""
 
     def __init__(self, target: T, drafter: D, k: int | Sequence[int], max_positions: int | None = None):
-        most = drafter.config.max_drafts
         self.schedule: tuple[int, ...] = (k,) if isinstance(k, int) else tuple(k)
         self.k = self.most = max(self.schedule, default=0)
-        if self.most < 1 or min(self.schedule) < 0 or (most is not None and self.most > most):
-            drafts = "any number of" if most is None else f"1 to {most}"
-            limit = "" if most is None else f" ({drafter.config.limit} of its config)"
-            said = ",".join(map(str, self.schedule))
-            raise UsageError(
-                f"-k {said}: this drafter drafts {drafts} tokens in a round{limit}, or 0 in rounds between such ones"
-            )
+        admit_drafts(self.schedule, drafter.config)
         self.target, self.drafter = target, drafter
         layers = target.config.num_hidden_layers
         taps = drafter.config.tap_inputs
@@ -168,29 +202,11 @@ class SpeculativeLoop(Generic[T, D]):
 
     def admit(self, length: int, max_new_tokens: int) -> None:
         """Refuse what does not fit, before any work is done."""
-        if length < 2:
-            raise UsageError(
-                f"a prompt of {length} tokens is too short: the drafter pairs each token with the one before"
-            )
-        if max_new_tokens < 1:
-            raise UsageError(f"--max-new-tokens {max_new_tokens}: at least 1 is needed")
-        need = length + max_new_tokens + self.most
-        if need > self.max_positions:
-            raise UsageError(
-                f"a prompt of {length} tokens, {max_new_tokens} new tokens and {self.most} drafts need {need} "
-                f"positions; {self.limited_by()}"
-            )
-
-    def limited_by(self) -> str:
-        """What `max_positions` comes from."""
         sides = {
             "target": self.target.config.max_position_embeddings,
             "drafter": self.drafter.config.max_positions,
         }
-        narrow = min(sides, key=lambda side: sides[side])
-        if self.max_positions < sides[narrow]:
-            return f"{self.max_positions} were asked for (max_positions)"
-        return f"the {narrow} has {self.max_positions} (max_position_embeddings of its config)"
+        admit_rows(length, max_new_tokens, self.most, sides, self.max_positions)
 
     def begin(self, budget: int, tap: Wrapped) -> None:
         """Start a new sequence with empty caches."""

@@ -16,7 +16,6 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from parity.errors import UsageError
 from parity.golden.manifest import Producer
 from parity.references import drafting, dump, gpt_oss, runs, stored
 from parity.references.capture import TorchTap, ignore
@@ -195,14 +194,8 @@ def dump_golden(request: Request) -> Path:
         UsageError: a checkpoint, the prompts, K, the budget or a stage glob does not fit.
     """
     modules, load, hot = dump.own_modules(__name__), load_loop, None
-    if request.memory is None and request.batch > 1:
-        raise UsageError("--batch goes with --memory: weights that are in memory are not visited")
     if request.memory is not None:
         drafting.refuse_family(request.drafter, "plain --memory", ("p-eagle",))
-        if request.kv_cache:
-            raise UsageError("--kv-cache goes with weights in memory, not with --memory")
-        if request.roundings > 1:
-            raise UsageError("--memory goes with one rounding: others need all weights in another order")
         hot = stored.Hot(int(request.memory * 2**30))
         load = partial(_load_stored, hot)
     drafter = drafting.drafting(request.drafter).source

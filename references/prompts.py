@@ -15,6 +15,8 @@ from parity.references.template import rendered
 BYTES = 2**26
 """Of a prompts file: 30 times the longest context met, as text."""
 FORMS = ("messages", "text", "ids")
+LEAST = 2
+"""Tokens of a prompt: a drafter pairs each with the one before."""
 
 
 def read_prompts(path: Path, checkpoint: Path, vocab_size: int) -> list[tuple[str, list[int]]]:
@@ -25,18 +27,38 @@ def read_prompts(path: Path, checkpoint: Path, vocab_size: int) -> list[tuple[st
     Raises:
         UsageError: the file or a line cannot be read, or an id lies outside the vocabulary.
     """
-    lines = [line for line in _text(path).splitlines() if line.strip()]
+    lines = [(number, line) for number, line in enumerate(_text(path).splitlines(), 1) if line.strip()]
     if not lines:
         raise UsageError(f"{path} holds no prompt")
-    entries = [_entry(line, f"{path}:{number}", number) for number, line in enumerate(lines, 1)]
+    places = [f"{path}:{number}" for number, _ in lines]
+    entries = [
+        _entry(line, where, count) for count, ((_, line), where) in enumerate(zip(lines, places, strict=True), 1)
+    ]
     found: dict[str, list[int]] = {}
-    for number, (name, ids) in enumerate(_tokenized(entries, checkpoint), 1):
-        if not all(type(token) is int and 0 <= token < vocab_size for token in ids):
-            raise UsageError(f"{path}:{number}: a token id lies outside 0 … {vocab_size - 1} (vocab_size)")
+    for (name, ids), where in zip(_tokenized(entries, checkpoint), places, strict=True):
+        _refuse(name, ids, where, vocab_size)
         if name in found:
-            raise UsageError(f"{path}:{number}: there are two prompts of the id {name}")
+            raise UsageError(f"{where}: there are two prompts of the id {name}")
         found[name] = ids
     return list(found.items())
+
+
+def _refuse(name: str, ids: Sequence[Any], where: str, vocab_size: int) -> None:
+    """Raises:
+    UsageError: a prompt's ids are none of the vocabulary, or too few.
+    """
+    for token in ids:
+        if not (type(token) is int and 0 <= token < vocab_size):
+            said = json.dumps(token)[:40]
+            raise UsageError(
+                f"{where}: prompt {name}: {said} is no token id: they are whole numbers of 0 to {vocab_size - 1} "
+                "(vocab_size)"
+            )
+    if len(ids) < LEAST:
+        count = f"{len(ids)} token" if ids else "no token"
+        raise UsageError(
+            f"{where}: prompt {name} has {count}, at least {LEAST} are needed: a drafter pairs each with the one before"
+        )
 
 
 def _text(path: Path) -> str:
@@ -45,7 +67,7 @@ def _text(path: Path) -> str:
             raise OSError("no regular file" if path.exists() else "there is no such file")
         if path.stat().st_size > BYTES:
             raise OSError(f"more than {BYTES // 2**20} MiB")
-        return path.read_text()
+        return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read as prompts ({error})") from None
 
@@ -54,10 +76,19 @@ def _entry(line: str, where: str, number: int) -> tuple[str, str, Any]:
     """A prompt's id, form and content."""
     try:
         entry = json.loads(line)
-        form = next(key for key in FORMS if key in entry)
-        name, value = str(entry.get("id", number)), entry[form]
-    except (ValueError, TypeError, AttributeError, StopIteration, RecursionError):
-        raise UsageError(f"{where}: a prompt is a JSON object with messages, text or ids") from None
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict):
+        raise UsageError(f"{where}: a prompt is a JSON object with messages, text or ids")
+    if unknown := sorted(entry.keys() - {"id", *FORMS}):
+        raise UsageError(f"{where}: a prompt has no {unknown[0][:40]}: its keys are id, and messages, text or ids")
+    forms = [form for form in FORMS if form in entry]
+    if len(forms) != 1:
+        raise UsageError(
+            f"{where}: a prompt has one of messages, text and ids; this one has {', '.join(forms) or 'none'}"
+        )
+    form = forms[0]
+    name, value = str(entry.get("id", number)), entry[form]
     if not isinstance(value, str if form == "text" else list):
         raise UsageError(f"{where}: {form} of a prompt is {'text' if form == 'text' else 'a list'}")
     try:
@@ -92,4 +123,5 @@ def _tokenizer(checkpoint: Path) -> Any:
         return AutoTokenizer.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # tokenizer.json is parsed by a library of its own, which raises bare exceptions
         said = (str(error).splitlines() or [type(error).__name__])[0]
+        said = said if (checkpoint / "tokenizer.json").exists() else "there is no tokenizer.json in it"
         raise UsageError(f"{checkpoint} has no usable tokenizer: {said}") from None

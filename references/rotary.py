@@ -10,7 +10,7 @@ from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRotaryEmbedding, 
 
 from parity.errors import UsageError
 from parity.references import rope
-from parity.references.checkpoint import read_config
+from parity.references.checkpoint import TARGET, read_config
 from parity.references.drafter_config import DrafterConfig
 from parity.references.drafting import drafter_config
 from parity.references.hf_checkpoint import target_config
@@ -28,7 +28,7 @@ def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray) -> np.
 
 
 def _target(folder: Path, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    rope.read_rope(read_config(folder, "GptOssForCausalLM"))
+    rope.read_rope(read_config(folder, TARGET))
     config = target_config(folder)
     _refuse_outside(positions, config.max_position_embeddings)
     cos, sin = GptOssRotaryEmbedding(config)(x, positions)

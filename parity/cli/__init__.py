@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
@@ -177,6 +178,9 @@ for members in GROUPS.values():
         verb.short_help, verb.epilog = about, f"Example: {example}"
         cli.add_command(verb)
 
+PRINTING = (__name__, "click.utils", "rich.console")
+"""Modules that write to standard output and flush it."""
+
 
 def main() -> None:
     """Entry point: `command` in a child process, see `parity.cli.supervised`."""
@@ -210,7 +214,7 @@ def command() -> int:
     except ParityError as error:
         return _end(str(error), 3 if error.exit_code == 3 else 2, error)
     except OSError as error:
-        return _end(f"{error.filename or 'a file'}: {error.strerror or error}", 2, error)
+        return _end(_of_a_file(error), 2, error)
     except Exception as error:
         return _end(f"internal error: {type(error).__name__}: {error} (`parity --debug …` shows where)", 2, error)
 
@@ -239,6 +243,19 @@ def _flush() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         unread()
+
+
+def _of_a_file(error: OSError) -> str:
+    """Which file an error is of, and what happened; of standard output where it was raised in what prints."""
+    said = error.strerror or str(error)
+    if error.filename is not None:
+        return f"{error.filename}: {said}"
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    if frame.f_globals.get("__name__") in PRINTING:
+        return f"standard output: {said}"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{said}: `ulimit -n` shows how many this process may have"
+    return f"{said}, in a file without a name (`parity --debug …` shows where)"
 
 
 def _ender(ended: BaseException) -> str:

@@ -31,6 +31,8 @@ class Counts(click.ParamType[Any]):
             first, dash, last = part.strip().partition("-")
             if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 9 or int(last or first) > MOST:
                 self.fail(f"{value} is no list of numbers, as in 4, 1,2,4 or 1-10", param, ctx)
+            if int(last or first) < int(first):
+                self.fail(f"{part.strip()} ends before it begins", param, ctx)
             found += range(int(first), int(last or first) + 1)
         if twice := [number for number in dict.fromkeys(found) if found.count(number) > 1]:
             self.fail(f"{value} names {twice[0]} twice", param, ctx)

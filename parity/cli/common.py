@@ -246,6 +246,8 @@ def open_both(
 ) -> tuple[OpenedGolden, Dump | None]:
     """A golden to judge by, and the run in a folder, if one is named; a partial run shows what it holds and no more.
 
+    The run is looked at first: it is what the user named, and a golden may be the newest one.
+
     Raises:
         UsageError: as `open_judging`; the folder is no run, or nothing is named that could be partial.
     """
@@ -253,8 +255,10 @@ def open_both(
 
     if partial and folder is None:
         raise UsageError("--partial is of a dump: name its folder; a device declares what it shows")
-    golden = open_judging(wanted, sampled, smaller)
     run = None if folder is None else Dump(folder)
+    if run and run.manifest.kind == "golden":
+        raise UsageError(f"{folder} is a golden, not a device's run: a golden is named with --golden")
+    golden = open_judging(wanted, sampled, smaller)
     return golden, run.partial(golden) if run and partial else run
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from parity.cli.common import KEPT, Amount, json_option, progress, smaller_option, stage_option, write_json
+from parity.cli.common import Amount, json_option, progress, smaller_option, stage_option, write_json
 from parity.schedule import read_k
 
 folder = click.Path(path_type=Path)
@@ -123,22 +123,21 @@ def dump_golden(
     **options: Any,
 ) -> None:
     """Dump the references' tensors, stage by stage: the golden a device is compared with."""
-    from parity.golden.smaller import Smaller
     from parity.producers import dump_golden as dump
     from parity.producers import plan_golden
     from parity.reports.dumps import print_dump, print_plan
 
+    named = {name: value for name, value in options.items() if value is not None}
+    case = target, drafter, prompts, k, max_new_tokens, stages, threads, out, reference
     if planned or options["max_bytes"]:
-        asked = Smaller(**{name: options[name] for name in KEPT if options[name] is not None})
-        plan = plan_golden(target, drafter, prompts, k, max_new_tokens, stages, asked)
+        plan = plan_golden(*case, **named)
         print_plan(plan, options["memory"])
         plan.refuse_beyond(options["max_bytes"])
     if planned:
         write_json(json_file, asdict(plan))
         return
-    named = {name: value for name, value in options.items() if value is not None}
     with progress("golden") as bar:
-        made = dump(target, drafter, prompts, k, max_new_tokens, stages, threads, out, reference, progress=bar, **named)
+        made = dump(*case, progress=bar, **named)
     write_json(json_file, print_dump(made))
 
 

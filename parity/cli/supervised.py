@@ -7,7 +7,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from parity.endings import ENDING, Terminated, by_signal, interrupting
@@ -20,6 +20,9 @@ PATIENCE = 20.0
 
 AGAIN = 1.0
 """Seconds after which a second signal is a second wish: a terminal sends Ctrl-C to both, and the parent passes it."""
+
+ISOLATING = ("gate", "nightly")
+"""Commands that run a device in a process of its own unless they are told not to."""
 
 
 def supervise(command: Callable[[], int]) -> None:
@@ -156,10 +159,19 @@ class _Watch:
             _write("parity: interrupted; it did not let go and was ended\n")
             return 128 + asked
         how = "the process was ended" + (f" by {by_signal(-status)}" if status < 0 else "")
-        how += " before it had a result: by a device, most likely; "
-        how += "`parity gate` and --isolate run one in a process of its own"
+        how += " before it had a result: by a device"
+        if _isolating(sys.argv[1:]):
+            how += " that reaches out of the process of its own, or for want of memory"
+        else:
+            how += ", most likely; `parity gate` and --isolate run one in a process of its own"
         _write(f"parity: {how}\n")
         return 3
+
+
+def _isolating(arguments: Sequence[str]) -> bool:
+    """Whether a command line runs its device in a process of its own."""
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    return "--isolate" in arguments or (command in ISOLATING and "--no-isolate" not in arguments)
 
 
 def _write(text: str) -> None:

@@ -79,11 +79,16 @@ class Server:
             raise UsageError(f"--server {kind}: there is {', '.join(DIALECTS)}")
         served = answers.field(connection.get_json("/v1/models"), "data")
         listed = served if isinstance(served, list) else []
-        named = {str(answers.field(one, "id")): answers.field(one, "owned_by") for one in listed}
+        named = {
+            name: answers.field(one, "owned_by") for one in listed if isinstance(name := answers.field(one, "id"), str)
+        }
         if not named:
             raise Inconclusive(f"{connection.url}/v1/models lists no model: is this an OpenAI-compatible server?")
-        if model not in named and (model or len(named) > 1):
-            raise UsageError(f"--model: {connection.url} serves {', '.join(named)[:300]}")
+        serves = f"{connection.url} serves {', '.join(named)[:300]}"
+        if model and model not in named:
+            raise UsageError(f"--model {model}: {serves}")
+        if not model and len(named) > 1:
+            raise UsageError(f"{serves}: name one with --model")
         self.model = model or next(iter(named))
         owner = named[self.model]
         known = {one.owner: one for one in DIALECTS.values()}

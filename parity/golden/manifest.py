@@ -387,6 +387,8 @@ class Manifest(Record):
             UsageError: it is missing, does not follow the schema, contradicts itself, or is not what was written.
         """
         path = folder / FILE
+        if not folder.exists():
+            raise UsageError(f"{folder}: there is no such folder")
         if not path.exists():
             raise UsageError(f"{folder} is no golden or run folder: {path} cannot be read")
         data = files.content(files.inside(folder, FILE, str(folder)), limits.MANIFEST_BYTES)

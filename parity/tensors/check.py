@@ -148,7 +148,9 @@ def _unseen(result: TensorResult, coarser: np.dtype[Any], used: Bounds) -> Itera
 
 
 def _check_floor(name: str, floor: Any, expected: Any) -> None:
-    if floor.shape != expected.shape or not np.isfinite(np.asarray(floor, np.float64)).all():
-        raise UsageError(f"floor of {shown(name)} has shape {list(floor.shape)}, or is not finite everywhere")
+    if floor.shape != expected.shape:
+        raise UsageError(f"floor of {shown(name)} has shape {list(floor.shape)}, expected {list(expected.shape)}")
+    if not np.isfinite(np.asarray(floor, np.float64)).all():
+        raise UsageError(f"floor of {shown(name)} is not finite everywhere")
     if same_memory(floor, expected):
         raise UsageError(f"floor of {shown(name)} is expected itself: it says nothing of rounding")

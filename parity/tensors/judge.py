@@ -12,7 +12,7 @@ from parity.metrics import PairMetrics, measure, measure_exact
 from parity.metrics.dtypes import distance, is_exact, is_float, is_float8, ordinals, unit_of
 from parity.tensors.hidden import Hidden, hidden
 from parity.tensors.presets import PRESETS, Bounds, Figures, over_floor
-from parity.tensors.report import Element, TensorResult
+from parity.tensors.report import Element, TensorResult, shown
 
 CHUNK = 1 << 20
 """Elements looked at in one go when the first bad one is searched."""
@@ -113,7 +113,7 @@ def _floats(
     figures = _figures(measured, actual, expected)
     if floor is not None:
         own = measure(expected, floor, row_axes=rows)
-        bounds = over_floor(_figures(own, floor, expected), coarser)
+        bounds = over_floor(_figures(own, floor, expected), coarser, shown(asked[0]))
     bounds = bounds or PRESETS[coarser].bounds
     unseen = hidden(expected, _row_sizes(measured).reshape(-1), bounds.l2)
     reasons = (*_beyond(figures, bounds, measured), *_alone(unseen))

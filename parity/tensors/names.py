@@ -96,9 +96,9 @@ def read_pairs(path: Path) -> PairMap:
         UsageError: it cannot be read, or a field is wrong.
     """
     try:
-        return PairMap.model_validate(toml(path, "--map")[0])
+        return PairMap.model_validate(toml(path, "map")[0])
     except ValidationError as error:
-        raise UsageError(f"--map {path}: {first_mistake(error)}") from None
+        raise UsageError(f"map {path}: {first_mistake(error)}") from None
 
 
 def paired(actual: Arrays, expected: Arrays, names: PairMap) -> tuple[Arrays, Arrays, dict[str, str]]:
@@ -121,7 +121,7 @@ def paired(actual: Arrays, expected: Arrays, names: PairMap) -> tuple[Arrays, Ar
             continue
         to = filled(row.to, groups, name) if row else name
         if to in made:
-            raise UsageError(f"--map: {renamed[to]} and {name} both become {to}")
+            raise UsageError(f"map: {renamed[to]} and {name} both become {to}")
         renamed[to] = name
         turned = row is not None and row.axes and to in expected
         made[to] = partial(row.arranged, read, expected[to], name) if row and turned else read
@@ -140,4 +140,4 @@ def paired(actual: Arrays, expected: Arrays, names: PairMap) -> tuple[Arrays, Ar
 def _refuse_idle(rows: Sequence[PairRow], used: set[PairRow]) -> None:
     for number, row in enumerate(rows):
         if row not in used and not row.optional:
-            raise UsageError(f"--map: row {number} ({row.name!r}) matches no name")
+            raise UsageError(f"map: row {number} ({row.name!r}) matches no name")

@@ -102,11 +102,20 @@ OVER_FLOOR = Figures(
 """Multiples of a floor's own error that pass."""
 
 
-def over_floor(floor: Figures, dtype: np.dtype[Any]) -> Bounds:
+def over_floor(floor: Figures, dtype: np.dtype[Any], whose: str) -> Bounds:
     """What passes where the reference's own error in the lower precision is known; half a ULP is granted at least.
+
+    Args:
+        whose: floor it is, for the sentence.
 
     Raises:
         UsageError: the floor is so far off that it bounds nothing.
     """
     least = 2.0 ** -(MANTISSA[dtype] + 2) / sqrt(3)
+    for name, times, own in zip(Figures._fields, OVER_FLOOR, floor, strict=True):
+        if not times * own < 1:
+            raise UsageError(
+                f"floor of {whose} is too far from expected to bound anything: {name} = {own:.3g}, {times:g} times "
+                f"that is {times * own:.3g}, and a tensor of zeros is off by 1"
+            )
     return Bounds(*(times * max(own, least) for times, own in zip(OVER_FLOOR, floor, strict=True)))

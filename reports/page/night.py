@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from parity.compare.report import conclude
 from parity.errors import UsageError
-from parity.golden.manifest import FILE
+from parity.golden.manifest import FILE, Manifest
 from parity.golden.store import Dump
 from parity.golden.views import TrustedGolden
 from parity.layers import refuse_layers
@@ -150,8 +150,6 @@ def run_view(path: Path, golden: TrustedGolden, policy: str | None, progress: Pr
         UsageError: it is no run.
     """
     run = Dump(path)
-    if run.manifest.kind != "run":
-        raise UsageError(f"{path} is a golden; a report tells what a device's run or a night found")
     refuse_layers(run, "a report")
     night, result = night_of(golden, run, policy, ReferenceRerun(progress))
     view = make_view(night, [result])
@@ -163,7 +161,11 @@ def refuse_other(path: Path) -> None:
     """Refuse a folder that is neither a night's nor a run's.
 
     Raises:
-        UsageError: it is.
+        UsageError: it is, or not there.
     """
+    if not path.exists():
+        raise UsageError(f"{path}: there is no such folder")
     if not (path / FILE).is_file():
         raise UsageError(f"{path} is neither the folder of a night (night.json) nor of a run (manifest.json)")
+    if Manifest.read(path).kind != "run":
+        raise UsageError(f"{path} is a golden; a report tells what a device's run or a night found")

@@ -159,6 +159,7 @@ def test_a_plan_needs_no_weights(parity, tmp_path):
         (("-k", "0"), "numbers of drafts"),
         (("-k", "4,4"), "4,4 names 4 twice"),
         (("-k", "1-3,2"), "1-3,2 names 2 twice"),
+        (("-k", "3-1"), "3-1 ends before it begins"),
         (("--device", "numpy", "--device", "numpy"), "--device numpy is named twice"),
         (("-k", "2-99999999"), "no list of numbers"),
         (("--context", "long"), "--context long"),

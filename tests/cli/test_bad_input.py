@@ -74,6 +74,19 @@ def test_a_truncated_safetensors_file(side, request, refused):
     refused("dump-golden", f"--{side}", checkpoint, words=(shard.name, "truncated"))
 
 
+def test_a_target_in_the_place_of_a_drafter(tiny, refused):
+    said = "architectures is GptOssForCausalLM: that is a target, and a drafter is needed ("
+    refused("dump-golden", "--plan", "--drafter", tiny / "target", words=(said, "LlamaForCausalLMEagle3"))
+
+
+def test_a_target_without_a_tokenizer(target, refused, tmp_path):
+    (target / "tokenizer.json").unlink()
+    prompts = tmp_path / "p.jsonl"
+    prompts.write_text('{"text": "hi"}')
+    said = f"{target} has no usable tokenizer: there is no tokenizer.json in it"
+    refused("dump-golden", "--plan", "--target", target, "--prompts", prompts, words=(said,))
+
+
 def test_a_missing_tensor(drafter, refused):
     edit_tensors(drafter, lambda tensors, torch: tensors.pop("fc.weight"))
     refused("dump-golden", "--drafter", drafter, words=("fc.weight", "missing"))

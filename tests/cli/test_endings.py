@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from parity.bundled import tiny
 from parity.endings import ENDING, interrupting
 from parity.errors import DeviceEnded
 from parity.guard import call_guarded
@@ -35,6 +37,56 @@ def test_a_pipe_that_nobody_reads_leaves_the_verdict(off, code, unread_pipe, tmp
     np.save(tmp_path / "b.npy", rows)
     done = ended("diff", tmp_path / "a.npy", tmp_path / "b.npy", stdout=unread_pipe, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (code, b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux's")
+@pytest.mark.parametrize("command", [("policy",), ("inspect", str(tiny("target").parents[1] / "eagle"))])
+def test_a_full_disk_behind_standard_output_is_named(command):
+    """One is printed by click, the other by rich."""
+    with open("/dev/full", "w") as full:
+        done = ended(*command, stdout=full, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (2, b"parity: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EMFILE, "Too many open files: `ulimit -n` shows how many this process may have"),
+        (errno.EIO, "Input/output error, in a file without a name (`parity --debug …` shows where)"),
+    ],
+)
+def test_a_file_without_a_name_is_none(number, said, parity, monkeypatch):
+    def fails(*given):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("parity.schedule.scheduled", fails)
+    monkeypatch.setattr("parity.golden.asked.scheduled", fails)
+    done = parity("dump-golden", "--plan")
+    assert (done.code, done.err) == (2, f"parity: {said}\n")
+
+
+KILLED = """
+import os, signal, sys
+from parity.cli import supervised
+
+sys.argv = ["parity", *sys.argv[1:]]
+supervised.supervise(lambda: os.kill(os.getpid(), signal.SIGKILL))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("diff --device x:y", "by a device, most likely; `parity gate` and --isolate run one in a process of its own"),
+        ("diff --device x:y --isolate", "by a device that reaches out of the process of its own"),
+        ("gate --device x:y", "by a device that reaches out of the process of its own"),
+        ("nightly m.toml", "by a device that reaches out of the process of its own"),
+        ("--debug gate --no-isolate", "by a device, most likely; `parity gate` and --isolate run one"),
+    ],
+)
+def test_what_ended_a_command_is_told_by_how_its_device_ran(arguments, said):
+    done = ended(*arguments.split(), code=KILLED, capture_output=True, text=True)
+    assert done.returncode == 3 and "before it had a result: " + said in done.stderr
 
 
 @pytest.mark.parametrize(("command", "code"), [("policy", 0), ("--help", 128 + signal.SIGPIPE)])

@@ -161,7 +161,7 @@ def test_one_process_renders_all_prompts_each_within_limits(tiny, tmp_path, monk
     folder = Path(shutil.copytree(tiny / "target", tmp_path / "t", ignore=shutil.ignore_patterns("*.safetensors")))
     loops = TEMPLATES["loops"]
     (folder / "chat_template.jinja").write_text(
-        "{{ messages[0].content }}{% if messages[0].content == 'b' %}" + loops + "{% endif %}"
+        "said {{ messages[0].content }}{% if messages[0].content == 'b' %}" + loops + "{% endif %}"
     )
     prompts = tmp_path / "p.jsonl"
     lines = [json.dumps({"messages": [{"role": "user", "content": said}]}) for said in ("a", "c", "a", "b")]

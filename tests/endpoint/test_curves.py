@@ -56,6 +56,7 @@ def test_a_curve_is_read(theirs):
         ("- 1", "0 models"),
         ("a: {m: {1: 1}}\nb: {m: {1: 1}}", "2 models"),
         ("a: []", "no modes"),
+        ('{"id": "a", "text": "x"}', "id has no modes"),
         ("a: {m: 3}", "no modes"),
         ("a: {m: {}}", "no modes"),
         ("a: {m: {4: 5.1}}", "no acceptance length at K = 4"),

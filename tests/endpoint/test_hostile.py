@@ -177,6 +177,20 @@ def test_several_models_want_a_name():
             Server(Connection(url), "tgi", "a")
 
 
+def test_models_without_a_name_are_none():
+    odd = {"data": [{"id": None}, {"id": 7}, {"id": "a"}]}
+    with serving(lambda handler, body: handler.send_json(odd)) as url:
+        assert Server(Connection(url)).model == "a"
+        with pytest.raises(UsageError, match=f"--model b: {url} serves a$"):
+            Server(Connection(url), model="b")
+    two = {"data": [{"id": "a"}, {"id": "b"}]}
+    with (
+        serving(lambda handler, body: handler.send_json(two)) as url,
+        pytest.raises(UsageError, match=f"{url} serves a, b: name one with --model"),
+    ):
+        Server(Connection(url))
+
+
 def test_the_key_and_a_path_in_front_arrive():
     seen = []
 

@@ -76,9 +76,10 @@ def test_what_a_killed_dump_left_is_none(shelf):
 
 def test_every_command_says_which_golden_it_took(parity, shelf, small_golden):
     newest = shelf("whole")
-    assert parity("diff", "no-such-run").golden == f"golden: {newest} (the newest of 1 in {newest.parent})"
+    told = parity("diff", "--device", "no.such:device")
+    assert told.golden == f"golden: {newest} (the newest of 1 in {newest.parent})"
     assert (
-        parity("diff", "no-such-run", "--golden", small_golden.folder).golden
+        parity("diff", "--device", "no.such:device", "--golden", small_golden.folder).golden
         == f"golden: {small_golden.folder} (named)"
     )
 

@@ -9,6 +9,7 @@ import pytest
 import parity
 
 ROWS = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+NEAR = ROWS * np.float32(1 + 1e-7)
 
 
 class Ends:
@@ -22,6 +23,20 @@ class Ends:
         (lambda golden: parity.Bounds(l2="1", worst_row=0.1, largest=0.1), "bound l2 = '1'"),
         (lambda golden: parity.assert_parity(ROWS, ROWS.copy(), bounds={"l2": 1}), "bounds is a dict"),
         (lambda golden: parity.compare_tensors(Ends(), ROWS), "cannot take"),
+        (
+            lambda golden: parity.compare_tensors(NEAR, ROWS, floor=ROWS * 1.5),
+            "floor of a tensor .* too far from expected",
+        ),
+        (lambda golden: parity.compare_tensors(NEAR, ROWS, floor=-ROWS), "l2 = 2, 3 times that is 6"),
+        (
+            lambda golden: parity.compare_tensors(NEAR, ROWS, floor=ROWS[:4]),
+            r"floor of .* has shape \[4, 16\], .*\[8, 16\]$",
+        ),
+        (
+            lambda golden: parity.compare_tensors(NEAR, ROWS, floor=ROWS + np.inf),
+            "floor of .* is not finite everywhere$",
+        ),
+        (lambda golden: parity.compare_tensors(NEAR, ROWS, names="nofile.toml"), "^map nofile.toml cannot be read"),
         (lambda golden: parity.run_device("nix", "numpy"), "golden is a str: parity.open_golden"),
         (lambda golden: parity.compare_dumps(golden, "nix"), "run is a str: parity.read_dump"),
         (lambda golden: parity.export_dump("nix", "x.npz"), "dump is a str: parity.read_dump"),
