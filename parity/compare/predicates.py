@@ -18,7 +18,7 @@ PERIODS = tuple(2**power for power in range(1, 13))
 ODD = (3, 5, 6, 7, 9, 10, 12)
 """Other numbers of rows that a kernel may take at once: draft and bonus rows are K + 1."""
 
-FITTING = 4096
+FITTING = 64
 """Out of how many a condition on a later pass' place in a tile counts as chosen: passes are few, and one tile fits."""
 
 MISSED = 16
@@ -252,11 +252,10 @@ def _of_passes(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
         for name, says in (("start", "begin"), ("end", "end")):
             for rest, where in ((0, "first"), (period - 1, "last")):
                 told = f"later passes that {says} at the {where} position of {tile}"
-                yield Predicate(told, _rest(name, period, rest, rest))
-        yield Predicate(f"later passes over the end of {tile}", partial(_crossing, period=period, behind=False))
-        yield Predicate(
-            f"rows behind the end of {tile} in later passes", partial(_crossing, period=period, behind=True)
-        )
+                yield Predicate(told, _rest(name, period, rest, rest), FITTING)
+        over, behind = (partial(_crossing, period=period, behind=behind) for behind in (False, True))
+        yield Predicate(f"later passes over the end of {tile}", over, FITTING)
+        yield Predicate(f"rows behind the end of {tile} in later passes", behind, FITTING)
 
 
 def _crossing(facts: Facts, period: int, behind: bool) -> np.ndarray:

@@ -38,6 +38,7 @@ def read(tmp_path, tiny):
         ('{"id": "a", "ids": [5]}', "prompt a has 1 token, at least 2 are needed: a drafter pairs each with the one"),
         ('{"id": "a", "ids": []}', "prompt a has no token, at least 2 are needed"),
         ('{"ids": [5]}', "prompt 2 has 1 token"),
+        (r'{"text": "\ud800"}', "text of a prompt holds half of a surrogate pair"),
     ],
 )
 def test_a_line_that_is_no_prompt_is_told_with_its_place(line, words, read):
