@@ -6,10 +6,13 @@ import json
 
 import pytest
 
+from parity.api import gate_device
 from parity.compare.report import FAIL, PASS
+from parity.errors import UsageError
 from parity.gates import GATES
 from parity.gates.gate import Check, GateReport, GateResult
 from parity.gates.quick import QUICK_GATES, ROUNDS
+from parity.golden.trust import trusted
 from parity.reports.gates import print_gates
 
 
@@ -51,12 +54,11 @@ def test_a_quick_look_that_fails_fails(gates_say, shallow_golden, parity):
     assert ended.code == 1 and "quick verdict: fail" in ended.out
 
 
-@pytest.mark.parametrize("option", [("--only", "taps"), ("--run", "RUN")])
-def test_a_quick_look_chooses_for_itself(option, gates_say, shallow_golden, parity):
-    gates_say(PASS)
-    option = [str(shallow_golden.folder) if word == "RUN" else word for word in option]
-    ended = parity("gate", "--quick", *option, "--golden", shallow_golden.folder)
-    assert ended.code == 2 and "quick" in ended.err
+@pytest.mark.parametrize("chosen", ["only", "run"])
+def test_a_quick_look_chooses_for_itself(chosen, shallow_golden):
+    given = {"only": ("taps",)} if chosen == "only" else {"run": shallow_golden}
+    with pytest.raises(UsageError, match="a quick look chooses its gates and makes its own short runs"):
+        gate_device(trusted(shallow_golden), quick=True, **given)
 
 
 def test_a_gate_that_judged_nothing_says_what_it_would_have(capsys):
