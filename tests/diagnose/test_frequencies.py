@@ -20,16 +20,19 @@ Q, K = (RNG.normal(size=(HEADS, KEYS, PAIRS, 2)) @ (1, 1j) for _ in range(2))
 
 @dataclass
 class Row:
-    """One of the last rows of a causal pass, its pairs turned by these frequencies."""
+    """One of the last rows of a causal pass, its pairs turned by these frequencies; cached keys by their own."""
 
     position: int
     turning: np.ndarray
+    cached: int = 0
 
     values = np.pad(VALUES, ((0, 0), (0, 1), (0, 0)))
     positions, ids, sinks, frequencies = np.append(np.arange(KEYS), -1000), IDS, None, FREQUENCIES
 
     def pairs(self):
-        apart = np.exp(1j * self.turning * (self.position - np.arange(KEYS))[:, None])
+        at = np.arange(KEYS)[:, None]
+        keys = np.where(at < self.cached, FREQUENCIES, self.turning) * at
+        apart = np.exp(1j * (self.turning * self.position - keys))
         made = Q[:, self.position, None] * K.conj() * apart * DIM**-0.5
         return np.pad(made, ((0, 0), (0, 1), (0, 0)))
 
@@ -42,17 +45,17 @@ class Row:
         return np.append(np.arange(KEYS) <= self.position, False)
 
 
-def rows(turning):
-    return [Row(position, turning) for position in range(FIRST, KEYS)]
+def rows(turning, cached=0):
+    return [Row(position, turning, cached) for position in range(FIRST, KEYS)]
 
 
-def given(turning):
-    return np.stack([attended(row, row.seen.astype(float)) for row in rows(turning)]) @ WEIGHT.T
+def given(turning, cached=0):
+    return np.stack([attended(row, row.seen.astype(float)) for row in rows(turning, cached)]) @ WEIGHT.T
 
 
-def told(device):
+def told(device, cached=0):
     off = wrong(given(FREQUENCIES), device)
-    found = in_frequencies(off, WEIGHT[off.columns], [rows(FREQUENCIES)[number] for number in off.numbers])
+    found = in_frequencies(off, WEIGHT[off.columns], [rows(FREQUENCIES, cached)[number] for number in off.numbers])
     return str(found) if found is not None and found.whole else ""
 
 
@@ -67,6 +70,11 @@ def told(device):
 def test_pairs_that_turn_otherwise_are_said(faster, says):
     turning = FREQUENCIES * [faster.get(pair, 1.0) for pair in range(PAIRS)]
     assert says in told(given(turning))
+
+
+def test_cached_keys_that_keep_their_own_turns_are_told_from_those_that_turn_too():
+    turning = FREQUENCIES * np.where(np.arange(PAIRS) == 6, 0.5, 1.0)
+    assert "pair 6 0.5 times as fast of 12" in told(given(turning, FIRST), FIRST)
 
 
 def test_what_no_frequency_explains_is_not_said():

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from parity.diagnose.components.seen_keys import Keys, mixed
-from parity.diagnose.components.wrong import FULL, Component, WrongRows
+from parity.diagnose.components.wrong import FULL, Component, WrongRows, best_of
 
 ROWS, LEAST = 12, 4
 """Wrong rows that frequencies are fitted to, evenly chosen; of fewer they are not told."""
@@ -34,10 +34,11 @@ LISTED = 6
 class TurnedKeys(Keys, Protocol):
     """One row's keys, and what each pair of dimensions adds to their scores.
 
-    `pairs()` is complex [N, T, P], of which the real part is a pair's share of the score; `frequencies` [P] in radians
-    a position, None where no table tells.
+    `pairs()` is complex [N, T, P], of which the real part is a pair's share of the score; `cached` counts the first
+    keys, which earlier passes left; `frequencies` [P] in radians a position, None where no table tells.
     """
 
+    cached: int
     frequencies: np.ndarray | None
 
     @property
@@ -48,16 +49,19 @@ class TurnedKeys(Keys, Protocol):
 
 @dataclass
 class _Row:
-    """A row whose scores are turned further, pair by pair."""
+    """A row whose scores are turned further, pair by pair; cached keys where they are not `kept` as they are."""
 
     keys: TurnedKeys
     pairs: np.ndarray
     scores: np.ndarray
+    kept: bool
 
     @property
     def back(self) -> np.ndarray:
-        """How far behind the row each key is, [T]; the last key stands nowhere."""
-        return np.append(self.keys.position - self.keys.positions[:-1], 0)
+        """Positions by which the row's angle is ahead of each key's, [T]: of a cached key that keeps its own, the row's
+        own; the last key stands nowhere."""
+        back = np.append(self.keys.position - self.keys.positions[:-1], 0)
+        return np.where(np.arange(len(back)) < self.keys.cached, self.keys.position, back) if self.kept else back
 
     def moved(self, pair: int, by: float) -> np.ndarray:
         """What turning a pair by so much for each position adds to the scores, [N, T]."""
@@ -77,18 +81,27 @@ def in_frequencies(wrong: WrongRows, weight: np.ndarray, rows: Sequence[TurnedKe
     tried = ROWS * len(keys.frequencies) * (len(FASTER) + len(keys.frequencies))
     if tried * keys.values[0].size * len(keys.values) > BUDGET:
         return None
+    ways = (False, True) if any(row.cached for row in rows) else (False,)
+    return best_of(_turned(wrong, weight, rows, kept) for kept in ways)
+
+
+def _turned(wrong: WrongRows, weight: np.ndarray, rows: Sequence[TurnedKeys], kept: bool) -> Component | None:
+    """The same with cached keys turned too, or `kept`, as where a local comparison hands them over."""
+    frequencies = rows[0].frequencies
     some = np.unique(np.linspace(0, len(rows) - 1, ROWS).astype(int))
-    shifts = _fitted(wrong, weight, rows, some)
-    if not shifts:
+    shifts = _fitted(wrong, weight, rows, some, kept)
+    if not shifts or frequencies is None:
         return None
-    model = np.stack([_given(row, weight, shifts) for row in rows])
-    return wrong.judged(f"{wrong.where}{_in_words(shifts, keys.frequencies)}", model, len(shifts))
+    model = np.stack([_given(row, weight, shifts, kept) for row in rows])
+    return wrong.judged(f"{wrong.where}{_in_words(shifts, frequencies)}", model, len(shifts))
 
 
-def _fitted(wrong: WrongRows, weight: np.ndarray, rows: Sequence[TurnedKeys], some: np.ndarray) -> dict[int, float]:
+def _fitted(
+    wrong: WrongRows, weight: np.ndarray, rows: Sequence[TurnedKeys], some: np.ndarray, kept: bool
+) -> dict[int, float]:
     """By how much each pair turns further for a position, of those that do: one pair after the other while it helps."""
     error, noise = wrong.error[some][:, wrong.columns], wrong.noise[some]
-    held = [_Row(rows[at], rows[at].pairs(), rows[at].scores) for at in some]
+    held = [_Row(rows[at], rows[at].pairs(), rows[at].scores, kept) for at in some]
     plain = [mixed(row.keys, row.scores) for row in held]
     frequencies = rows[0].frequencies
     assert frequencies is not None
@@ -141,9 +154,9 @@ def _finer(left: Callable[[float], float], by: float, own: float) -> float:
     return by
 
 
-def _given(keys: TurnedKeys, weight: np.ndarray, shifts: dict[int, float]) -> np.ndarray:
+def _given(keys: TurnedKeys, weight: np.ndarray, shifts: dict[int, float], kept: bool) -> np.ndarray:
     """What turning these pairs further changes of a row, [wrong columns]."""
-    row = _Row(keys, keys.pairs(), keys.scores)
+    row = _Row(keys, keys.pairs(), keys.scores, kept)
     scores = row.scores + sum(row.moved(pair, by) for pair, by in shifts.items())
     return np.asarray(weight @ (mixed(keys, scores) - mixed(keys, keys.scores)).ravel())
 

@@ -113,6 +113,9 @@ def of_rotations() -> Iterator[tuple[str, Variant]]:
     for says, change in rotations():
         for what, sides in {"queries": "q", "keys": "k", "queries and keys": "qk"}.items():
             yield f"the {what} {says}", partial(Pass.turned, change=change, sides=sides)
+            if "k" in sides:
+                own = partial(Pass.turned, change=change, sides=sides, own=True)
+                yield f"the {what} of the pass {says}", own
     for step, where in ((1, "on"), (-1, "back")):
         moved = partial(turned_to, other=partial(torch.add, other=step))
         yield f"the queries turned one position {where}", partial(Pass.turned, change=moved, sides="q")

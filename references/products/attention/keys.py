@@ -33,6 +33,7 @@ class RowKeys:
         ids: int64 [T], tokens at the keys; -1 where none is known.
         pairs: makes complex [N, T, D / 2] of every key: the real part is what a pair of dimensions adds to its score,
             the angle how far the row's pair is turned from the key's.
+        cached: how many of the first keys earlier passes left.
         frequencies: float64 [D / 2], radians a position by which pairs turn; None where no table tells.
     """
 
@@ -44,6 +45,7 @@ class RowKeys:
     position: int
     ids: Any
     pairs: Any
+    cached: int
     frequencies: Any | None
 
 
@@ -85,6 +87,7 @@ def _shared(one: Pass, ids: Any) -> dict[str, Any]:
         "sinks": None if one.sinks is None else one.sinks.numpy(),
         "positions": np.append(first - one.cached + np.arange(one.seen.shape[1]), EMPTY),
         "ids": np.append(ids, -1),
+        "cached": one.cached,
         "frequencies": None if one.rotation is None else one.rotation.frequencies.numpy(),
     }
 

@@ -61,8 +61,12 @@ class Pass:
         """Keys of earlier passes."""
         return self.seen.shape[1] - self.seen.shape[0]
 
-    def turned(self, change: Callable[[Rotation, Tensor, Tensor], Tensor], sides: str) -> Pass:
-        """Queries, keys or both under another rotation; keys stand at the positions before and of the rows."""
+    def turned(self, change: Callable[[Rotation, Tensor, Tensor], Tensor], sides: str, own: bool = False) -> Pass:
+        """Queries, keys or both under another rotation; keys stand at the positions before and of the rows.
+
+        Args:
+            own: leave the keys of earlier passes as they are.
+        """
         of = self.rotation
         if of is None:
             return self
@@ -71,6 +75,8 @@ class Pass:
         changed: dict[str, Any] = {
             side: change(of, getattr(self, side), at if side == "k" else at[-rows:]) for side in sides
         }
+        if own and "k" in changed:
+            changed["k"] = torch.cat((self.k[:, : self.cached], changed["k"][:, self.cached :]), dim=1)
         return replace(self, **changed)
 
     def mixed(self) -> Tensor:
