@@ -2,10 +2,11 @@
 
     python benchmarks/device.py [--tokens 96] [--repeats 5] [--precision float32] [--engine xla --engine numpy]
 
-Everyone continues the same prompt greedily, one sequence, a cache, the same precision and the same number of threads
-(one, unless OMP_NUM_THREADS says otherwise). The repetitions alternate, and each ratio is taken within its own
-repetition, so that a load from outside falls on all alike; printed are medians. Prefill is part of every run. What an
-engine spends on compiling is shown apart: an untimed run of each comes first.
+Where PyTorch sees a GPU, `generate` and the torch device run on it, the other engines on the CPU. Everyone continues the
+same prompt greedily, one sequence, a cache, the same precision and the same number of threads (one, unless
+OMP_NUM_THREADS says otherwise). The repetitions alternate, and each ratio is taken within its own repetition, so that a
+load from outside falls on all alike; printed are medians. Prefill is part of every run. What an engine spends on
+compiling is shown apart: an untimed run of each comes first.
 """
 
 from __future__ import annotations
@@ -45,15 +46,18 @@ def prompt_ids() -> list[int]:
 
 
 def hugging_face(ids: list[int], tokens: int, precision: str) -> Run:
-    """Greedy `generate` with its default cache, exactly this many tokens."""
+    """Greedy `generate` with its default cache, exactly this many tokens, where the torch device computes."""
     import torch
     from transformers import AutoModelForCausalLM
+
+    from parity.device.torch.tensors import PLACE
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     model = AutoModelForCausalLM.from_pretrained(
         TINY / "target", dtype=getattr(torch, precision), trust_remote_code=False
-    ).eval()
-    inputs = torch.tensor([ids])
+    ).to(PLACE)
+    model.eval()
+    inputs = torch.tensor([ids], device=PLACE)
     options = dict(do_sample=False, max_new_tokens=tokens, min_new_tokens=tokens, use_cache=True)
 
     def run() -> list[int]:

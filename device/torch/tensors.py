@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -62,6 +63,12 @@ def host(value: Tensor) -> np.ndarray:
         return held.view(torch.int16).numpy().view(_BFLOAT16)
     values: np.ndarray = held.numpy()
     return values
+
+
+def wait(_arrays: Sequence[Tensor]) -> None:
+    """Wait until everything that was sent to a GPU has run; on the CPU nothing is still running."""
+    if PLACE.type == "cuda":
+        torch.cuda.synchronize(PLACE)
 
 
 def _dtype(dtype: Any) -> torch.dtype | None:

@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 
 from parity import device
 from parity.api import check_device, compare_dumps
@@ -129,6 +130,16 @@ def test_what_lies_in_dead_rows_is_never_read(tiny):
         assert drafts[0] == drafts[1]
         emitted = [one.commit(drafts[0], one.verify(drafts[0])).tolist() for one in (clean, poisoned)]
         assert emitted[0] == emitted[1]
+
+
+def test_on_a_gpu_it_is_waited_for(tiny, monkeypatch):
+    made = torch_device.load(tiny / "target", tiny / "drafter", 4)
+    places = []
+    monkeypatch.setattr("torch.cuda.synchronize", places.append)
+    made.synchronize()
+    monkeypatch.setattr("parity.device.torch.tensors.PLACE", torch.device("cuda"))
+    made.synchronize()
+    assert [place.type for place in places] == ["cuda"]
 
 
 @pytest.mark.parametrize("verb", ["prefill", "prefill_from"])
