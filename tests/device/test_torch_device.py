@@ -136,9 +136,9 @@ def test_on_a_gpu_it_is_waited_for(tiny, monkeypatch):
     made = torch_device.load(tiny / "target", tiny / "drafter", 4)
     places = []
     monkeypatch.setattr("torch.cuda.synchronize", places.append)
-    made.synchronize()
-    monkeypatch.setattr("parity.device.torch.tensors.PLACE", torch.device("cuda"))
-    made.synchronize()
+    for place in ("cpu", "cuda"):
+        monkeypatch.setattr("parity.device.torch.tensors.PLACE", torch.device(place))
+        made.synchronize()
     assert [place.type for place in places] == ["cuda"]
 
 
