@@ -2,8 +2,8 @@
 
     python benchmarks/device.py [--tokens 96] [--repeats 5] [--precision float32] [--engine xla --engine numpy]
 
-Where PyTorch sees a GPU, `generate` and the torch device run on it, the other engines on the CPU. Everyone continues the
-same prompt greedily, one sequence, a cache, the same precision and the same number of threads (one, unless
+Where PyTorch sees a GPU, `generate` and the torch device run on it, the other engines on the CPU. Everyone continues
+the same prompt greedily, one sequence, a cache, the same precision and the same number of threads (one, unless
 OMP_NUM_THREADS says otherwise). The repetitions alternate, and each ratio is taken within its own repetition, so that a
 load from outside falls on all alike; printed are medians. Prefill is part of every run. What an engine spends on
 compiling is shown apart: an untimed run of each comes first.

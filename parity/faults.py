@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -235,18 +234,23 @@ def _planted(request: FaultRunRequest, fault: PlantableFault) -> Callable[..., D
 
 
 def compare_planted(request: FaultRunRequest, fault: PlantableFault, mode: Mode) -> FaultComparison:
-    """Prompt by prompt, until one shows the fault."""
+    """Prompt by prompt through one device, as a run does it, until a tensor shows the fault."""
     due = _due(fault, mode)
-    seen = FaultComparison("nothing compared", None, due)
-    for precision, case in product(_precisions(request, fault), _cases(request, fault)):
+    seen, by_text = FaultComparison("nothing compared", None, due), None
+    for precision in _precisions(request, fault):
         try:
-            report = _report(case, _planted(request, fault)(precision=precision), mode, request.rerun)
+            device = _planted(request, fault)(precision=precision)
+            for case in _cases(request, fault):
+                report = _report(case, device, mode, request.rerun)
+                seen = _seen(case, report, fault, due)
+                if seen.verdict != FAIL or not seen.first:  # constants that differ fail every prompt, and have no stage
+                    continue
+                if any(stage.verdict == FAIL for stage in report.stages):
+                    return seen
+                by_text = by_text or seen  # what it emits freely comes behind the prompt's tensors, and is no place
         except Exception as error:
             return FaultComparison(f"broke down: {error if isinstance(error, ParityError) else repr(error)}", None, due)
-        seen = _seen(case, report, fault, due)
-        if seen.verdict == FAIL and seen.first:  # constants that differ fail every prompt, and have no stage
-            break
-    return seen
+    return by_text or seen
 
 
 def _cases(request: FaultRunRequest, fault: PlantableFault) -> list[TrustedGolden]:

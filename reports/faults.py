@@ -120,7 +120,7 @@ def page(
 def print_outcome(outcome: FaultOutcome) -> None:
     """One line: killed or survived, the gate, both places, the text."""
     text = Text(f"{'killed' if outcome.killed else 'SURVIVED':<10}", style=STYLE["pass" if outcome.killed else "fail"])
-    text.append(f"{outcome.id:<34}{outcome.gate or 'no gate yet':<11}{outcome.precision:<9} ", style="default")
+    text.append(f"{outcome.id:<33} {outcome.gate or 'no gate yet':<11}{outcome.precision:<9} ", style="default")
     for mode, seen in outcome.comparisons.items():
         text.append(f"{mode} {_place(seen)}  ", style="default" if seen.placed else STYLE["fail"])
     text.append({True: "text changed", False: "text same", None: "text unknown"}[outcome.text_changed], style="default")

@@ -13,8 +13,10 @@ from parity.device.faults import CATALOGUE, CONDITIONAL, only, planted
 from parity.device.faults.conditions import Condition, Pass
 from parity.drive import RunRequest, run_device
 from parity.errors import UsageError
+from parity.faults import FaultRunRequest, compare_planted
 from parity.golden.store import Dump
 from parity.golden.views import PromptSlice
+from parity.producers import builder
 from tests.sample import by_night
 
 VERIFY = Pass("verify", round=3, prompt=2, cached=130, accepted=0)
@@ -125,3 +127,11 @@ def test_a_fault_that_drops_rows_is_held_to_passes_alone(shown):
 def test_the_sample_has_every_condition_and_no_fault_twice():
     ids = [name.split(" where ")[0] for name in CONDITIONAL]
     assert len(set(ids)) == len(ids) == 26 and len({name.split(" where ")[1] for name in CONDITIONAL}) == 13
+
+
+@pytest.mark.parametrize("mode", ["local", "chained"])
+def test_a_fault_of_a_later_prompt_is_seen_on_the_device_that_had_one_before(mode, shallow_golden):
+    """Chained, the first prompt's free text is the device's second sequence: a tensor has to show it."""
+    asked = FaultRunRequest(shallow_golden, "numpy", builder("numpy", shallow_golden), rounds=1)
+    seen = compare_planted(asked, planted("attn-scale-missing where prompt > 1"), mode)
+    assert seen.verdict == "fail" and seen.placed, seen
