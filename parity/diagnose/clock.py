@@ -12,8 +12,9 @@ from parity.progress import Progress, quiet
 TRYING = 0.8
 """Share of the limit for trying; the rest is for confirming what fits best so far."""
 
-SHORT = 0.3
-"""The same where the part that is wrong is known, and only its name is missing."""
+SHORT, LEAST = 0.3, 0.15
+"""The same where the part that is wrong is known, and only its name is missing; and what that has at the least, however
+long it took to find the part."""
 
 
 class TimeIsUp(Exception):
@@ -45,8 +46,9 @@ class SearchClock:
 
     @contextmanager
     def trying(self, share: float = TRYING) -> Iterator[None]:
-        """Inside, the time left for confirming is not used: no more than this share of the limit is."""
-        before, self._share = self._share, share
+        """Inside, the time left for confirming is not used: no more than this share of the limit is, or `LEAST`."""
+        spent = (monotonic() - self._begun) / self.limit if self.limit else 0.0
+        before, self._share = self._share, min(TRYING, max(share, spent + LEAST))
         try:
             yield
         finally:

@@ -76,6 +76,7 @@ def linear(
     parts: Parts = (),
     others: Callable[[], Iterator[tuple[str, Tensor]]] = lambda: iter(()),
     beside: Sequence[tuple[str, Any]] = (),
+    called: str = "the bias",
 ) -> list[Product]:
     """A linear module's product; its bias is one more column.
 
@@ -83,10 +84,11 @@ def linear(
         x: what enters, [R, D].
         parts, others: see `Product`.
         beside: modules that might stand in its place, as (whose, module); those of another shape do not.
+        called: what its bias is called.
     """
     named, bias = list(parts), getattr(module, "bias", None)
     if bias is not None:
-        named.append(("the bias", x.shape[1], x.shape[1] + 1))
+        named.append((called, x.shape[1], x.shape[1] + 1))
 
     def whole(x: Tensor) -> Any:
         ones = x.new_ones(len(x), 1 if bias is not None else 0)

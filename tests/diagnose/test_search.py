@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from parity.diagnose import causes, clock
-from parity.diagnose.clock import SearchClock
+from parity.diagnose.clock import SearchClock, TimeIsUp
 from parity.diagnose.conditional import only
 from parity.diagnose.fitting import STEPS, VERTICES, beside_clean, clean_value, golden_section, parabolas
 from parity.diagnose.ranking import Trial, best_of_each
 from parity.diagnose.residuals import Residual
+from parity.diagnose.search import tiers
 from parity.diagnose.step import CONFIRMED, VALUES, DiagnosisStep, leading_trials
 from parity.diagnose.trials import ResidualChange
 from parity.references.hypotheses.catalogue import Fit
@@ -122,6 +123,36 @@ def test_a_name_for_a_part_that_is_known_is_looked_for_in_less_time(tmp_path, mo
     ((stage, part),) = found.components
     assert (stage, part.says) == (Q, "1.1 times as large") and part.whole and next(ticks) < 20
     assert found.causes == () and found.unexplained.stage == Q and found.untried == ()
+
+
+@pytest.mark.parametrize(("spent", "until"), [(0, 30), (29, 44), (60, 75), (75, 80), (90, 80)])
+def test_a_name_has_some_time_however_long_its_part_was_looked_for(spent, until, monkeypatch):
+    """Of 100 seconds 30, or 15 more than are spent; the last 20 are for confirming."""
+    now = float(spent)
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    told = SearchClock(100.0, _begun=0.0)
+    with told.trying(clock.SHORT):
+        now = until - 1.0
+        told.check()
+        now = float(until)
+        with pytest.raises(TimeIsUp):
+            told.check()
+
+
+@pytest.mark.parametrize(("known", "first"), [(True, f"{Q}: factor 1.2?"), (False, "parts")])
+def test_whole_hypotheses_are_asked_before_single_parts_where_the_part_is_known(known, first, tmp_path, monkeypatch):
+    asked = []
+
+    def single_parts(stage):
+        asked.append("parts")
+        yield from ()
+
+    monkeypatch.setattr(tiers, "single_parts", single_parts)
+    if not known:
+        monkeypatch.setattr(causes, "components", lambda *of: ())
+    told = SearchClock(None, lambda done, total, what: asked.append(what))
+    explained(red(times(1.1), tmp_path), [scaled("factor", Q, 1.2)], told)
+    assert asked[0] == first and "parts" in asked, asked
 
 
 def test_a_search_that_came_to_its_end_left_nothing_out(tmp_path):

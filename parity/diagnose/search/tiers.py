@@ -67,7 +67,10 @@ class HypothesisSearch:
         return None, ranked_trials(made)
 
     def _tiers(self, made: list[Trial]) -> list[tuple[str, Iterator[Iterator[Trial]]]]:
-        """What is tried, in order, each in its tiers; where some passes are right, conditions go before parameters."""
+        """What is tried, in order, each in its tiers; where some passes are right, conditions go before parameters.
+
+        Where the wrong part is known, what is left to ask is the name of a whole defect: single parts come last.
+        """
         conditions = ConditionSearch(self.stage)
         middle = [
             ("with a fitted parameter", fitted(self.stage)),
@@ -77,12 +80,9 @@ class HypothesisSearch:
             ("with a parameter under a condition", conditions.fitted()),
             ("in pairs", pairs(self.stage, made)),
         ]
-        return [
-            ("of single parts", iter([single_parts(self.stage)])),
-            ("alone", self._enumerated()),
-            *(middle[::-1] if self.stage.passes else middle),
-            *([] if self.short else last),
-        ]
+        parts = ("of single parts", iter([single_parts(self.stage)]))
+        whole = [("alone", self._enumerated()), *(middle[::-1] if self.stage.passes else middle)]
+        return [*whole, parts] if self.short else [parts, *whole, *last]
 
     def _try_all(self, tier: Iterable[Trial], made: list[Trial], what: str, rest: Sequence[str]) -> None:
         """Add a tier's trials to those made."""

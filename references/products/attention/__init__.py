@@ -81,7 +81,7 @@ def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Ma
                 yield says, torch.cat([one.mixed().flatten(1) for one in passes])
 
         beside = projections(loop, side, number, "o_proj")
-        (product,) = linear(layer.self_attn.o_proj, torch.cat(seen), parts, others, beside)
+        (product,) = linear(layer.self_attn.o_proj, torch.cat(seen), parts, others, beside, "the bias of o_proj")
         return [replace(product, keys=partial(keys_of, turned, known))]
 
     return made
