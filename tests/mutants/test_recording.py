@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import warnings
 from subprocess import CompletedProcess
 
 import pytest
 
 from tests.mutants import __main__ as mutants
+from tests.mutants import recorder
 
 
 @pytest.fixture
@@ -53,3 +55,20 @@ def test_the_copy_holds_every_file_that_tests_read_from_the_root():
     }
     assert {"requirements.lock", "pyproject.toml"} <= read
     assert {name for name in read if (root / name).is_file()} - {*mutants.FILES} == set()
+
+
+def test_a_golden_is_made_without_tracing_and_what_is_traced_behind_it_is_no_error(monkeypatch, tmp_path):
+    """Coverage warns that parity is imported already, and warnings are errors in these tests."""
+    coverage, said = pytest.importorskip("coverage"), []
+
+    class Running:
+        def stop(self):
+            said.append("stopped")
+
+        def start(self):
+            warnings.warn("already imported", UserWarning, stacklevel=1)
+            said.append("started")
+
+    monkeypatch.setattr(coverage.Coverage, "current", classmethod(lambda cls: Running()))
+    assert recorder._untraced(lambda out: said.append("made") or out, tmp_path) == tmp_path
+    assert said == ["stopped", "made", "started"]
