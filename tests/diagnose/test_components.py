@@ -16,7 +16,7 @@ from parity.diagnose.components.faint import in_faint_changes, in_faint_parts
 from parity.diagnose.components.products import in_products
 from parity.diagnose.components.rotations import in_rotations
 from parity.diagnose.components.sums import in_sums
-from parity.diagnose.components.wrong import WrongRows, preferred
+from parity.diagnose.components.wrong import Component, WrongRows, preferred
 from parity.stages import declared
 
 ROWS, WIDTH, HEADS = 60, 96, 4
@@ -343,3 +343,8 @@ def test_few_rows_do_not_name_what_has_as_many_numbers():
         *in_products(wrong(WHOLE[:2], by_other_weight()[:2]), PRODUCT),
     ]
     assert said(found) == ""
+
+
+@pytest.mark.parametrize(("explained", "rest", "whole"), [(0.96, None, True), (0.92, None, False), (0.92, 1.2, True)])
+def test_what_one_row_of_ten_does_not_hold_is_not_all(explained, rest, whole):
+    assert Component("rows hold another's", explained, rest).whole is whole

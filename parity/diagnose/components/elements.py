@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.compare.units import RED
-from parity.diagnose.components.wrong import FULL, Component, WrongRows, best_of
+from parity.diagnose.components.wrong import FULL, NEARLY_ALL, Component, WrongRows, best_of
 
 PAIRS = 1 << 24
 """Pairs of columns that are compared: 128 MB of distances. A whole vocabulary against itself is more."""
@@ -111,7 +111,7 @@ def _bits(wrong: WrongRows) -> Component | None:
             within = float((apart <= 2.0 ** (1 - bits) * largest).mean())
             known = FINE.get(bits, "fp8 keeps 4 as e4m3, 3 as e5m2")
             says = f"{wrong.where}{bits} significant bits are kept ({known})"
-            return Component(says, within, None) if within > 0.95 else None
+            return Component(says, within, None) if within > NEARLY_ALL else None
     return None
 
 

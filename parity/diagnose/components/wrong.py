@@ -32,6 +32,10 @@ FULL = 0.02
 HALF = 0.5
 """The least share of the error of rows that are wrong alone that an explanation of it has."""
 
+NEARLY_ALL = 0.95
+"""The share of elements or rows of which what their bits tell is true, where the others are exceptions: an element that
+was rounded at the edge of a step. Where one of ten is something else, something else is wrong too."""
+
 CERTAIN = 50.0
 """Squared standard errors by which what is faintly off in many rows has to be off."""
 
@@ -60,8 +64,8 @@ class Component:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing but noise is left."""
-        return self.rest is None or self.rest <= DOWN_TO_NOISE
+        """Whether nothing but noise is left, or where bits tell, no element or row."""
+        return self.explained > NEARLY_ALL if self.rest is None else self.rest <= DOWN_TO_NOISE
 
     def __str__(self) -> str:
         rest = "" if self.rest is None else f": {self.explained:.2%} of the error, rest {self.rest:.2g}x noise"
