@@ -30,6 +30,11 @@ LEFT = re.compile(r"\..+\.\d+(-[0-9a-f]{8})?\.partial")
 SCRATCH = "parity-"
 
 
+def taken(path: Path) -> bool:
+    """Whether something has this name already: a link that leads nowhere has it, too."""
+    return os.path.lexists(path)
+
+
 @contextmanager
 def partial_folder(out: Path) -> Iterator[Path]:
     """A new folder beside `out` to write into; rename it to `out` when it is whole. What is left of it is removed."""

@@ -56,6 +56,7 @@ def texts(change):
         choice = answer["choices"][0]
         if asked["max_tokens"] > 1:
             choice["token_ids"] = change(choice["token_ids"])
+            answer["usage"]["completion_tokens"] = len(choice["token_ids"])
         return answer
 
     return spoil
