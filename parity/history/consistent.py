@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, get_args
 
-from parity.compare.report import FAIL, PASS, WARN
+from parity.compare.report import FAIL, PASS, RANK, WARN
 from parity.errors import UsageError
 from parity.history.series import HALF_WIDTHS
 from parity.nightly.records import CellVerdict
@@ -81,6 +81,7 @@ def _figures(rows: pd.DataFrame) -> Iterator[str]:
     judged = rows["metric"].isin(list(HALF_WIDTHS))
     due = rows["metric"].isin(HIGHER).map({True: "higher", False: "lower"})
     wrong = {
+        "has a verdict that no figure has": ~rows["verdict"].isin(list(RANK)),
         "fails, and its cell passes": good & (rows["verdict"] == FAIL),
         "is not what its cell's verdict says": head & ((rows["value"] == 1.0) != good),
         "passes without a number": passes & rows["bound"].notna() & rows["value"].isna(),

@@ -44,6 +44,7 @@ def later(**more):
     ("edit", "said"),
     [
         (changed(verdict="fail"), "l2 of target.layers.0.attn_out (local) fails, and its cell passes"),
+        (changed(verdict="FAIL"), "l2 of target.layers.0.attn_out (local) has a verdict that no figure has"),
         (changed("passed", value=0.0), "passed of cell is not what its cell's verdict says"),
         (changed(value=None), "passes without a number"),
         (changed(value=float("nan")), "passes without a number"),
