@@ -40,6 +40,9 @@ DEPTH = 100
 AXES = 8
 """Of one tensor: stages have three, with a batch four; NumPy ends at 64 with an error of its own."""
 
+TENSOR_AXES = 32
+"""Of a tensor that is compared with another: NumPy iterates over no more."""
+
 LAYERS = 1_024
 """Of one model; the deepest published decoder has 126."""
 

@@ -29,6 +29,14 @@ LEFT = re.compile(r"\..+\.\d+(-[0-9a-f]{8})?\.partial")
 
 SCRATCH = "parity-"
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The disk, what this user may have of it, or what a file may be."""
+
+
+def taken(path: Path) -> bool:
+    """Whether something has this name already: a link that leads nowhere has it, too."""
+    return os.path.lexists(path)
+
 
 @contextmanager
 def partial_folder(out: Path) -> Iterator[Path]:
@@ -64,6 +72,10 @@ def partial_file(out: Path, fresh: bool = False) -> Iterator[Path]:
             if out.exists():
                 shutil.copymode(out, partial)
             partial.replace(out)
+    except OSError as error:
+        if error.filename is None and error.errno in FULL:  # raised by a write, which knows no name
+            error.filename = str(out)
+        raise
     finally:
         try:
             partial.unlink(missing_ok=True)

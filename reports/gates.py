@@ -46,6 +46,8 @@ def print_gates(gates: GateReport, what: str = "gates") -> None:
     if gates.quick and not any(result.verdict == gates.verdict for result in gates.results):
         whole = command_line("gate", golden=gates.golden, device=gates.device, precision=gates.precision)
         word.append(f"; nothing fails in what was asked; a pass needs the whole: {whole}", style="default")
+    elif what == "gates" and gates.not_run and gates.exit_code == 0:
+        word.append(f"; not run: {', '.join(gates.not_run)}: no verdict on the device", style="default")
     for result in gates.results:
         if result.verdict == gates.verdict and result.verdict not in (PASS, NOT_JUDGED):
             check = result.first

@@ -263,13 +263,16 @@ def reduce_failure(
         The case, its golden and the mode that shows it; None where the device passes every stage.
 
     Raises:
+        UsageError: `out` exists already.
         Inconclusive: it does not pass either, and no row of it fails.
     """
     from parity.home import fresh
-    from parity.partial import scratch
+    from parity.partial import scratch, taken
     from parity.reduce import reduced
 
     refuse_unopened(golden=golden)
+    place = Path(out) if out else fresh("goldens", "reduced")
+    if taken(place):
+        raise UsageError(f"{place} exists already; choose another --out or remove it")
     with scratch("reduce") as folder:
-        place = Path(out) if out else fresh("goldens", "reduced")
         return reduced(golden, device, precision, text_or_none(policy), threads, place, folder, told)

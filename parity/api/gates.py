@@ -55,7 +55,7 @@ def gate_device(
     from parity.gates import GATES, run_gates
     from parity.gates.quick import HISTORIES, QUICK_GATES, quick_look
     from parity.layers import refuse_layers
-    from parity.partial import scratch
+    from parity.partial import scratch, taken
     from parity.producers import gate_context
 
     refuse_unopened(golden=golden, run=run)
@@ -72,7 +72,7 @@ def gate_device(
     if look:
         golden, only, histories = look.golden, QUICK_GATES, HISTORIES
     with ExitStack() as stack:
-        if keep and Path(keep).exists():
+        if keep and taken(Path(keep)):
             raise UsageError(f"{keep} exists already; choose another --keep or remove it")
         folder = Path(keep) if keep else stack.enter_context(scratch("gate"))
         asked: dict[str, Any] = dict(histories=histories, seed=seed, bound=bound, progress=progress)

@@ -91,6 +91,9 @@ def history(
         return
     night = known_night(url, night) if night else None
     if changes:
+        narrowing = {"--stage": stage, "--metric": metric, "--mode": mode, "--since": since, "--csv": csv_file}
+        if given := [name for name, value in (narrowing | {"--nights": listing or None}).items() if value is not None]:
+            raise UsageError(f"--changes is told of whole cells: it takes no {' or '.join(given)}")
         frame = load(url, cell=cell, last=None if night else last or WINDOW, repeats=True)
         sys.exit(_changes(url, frame, night, json_file))
     day = since and since.date()

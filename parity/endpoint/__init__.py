@@ -38,6 +38,11 @@ class EndpointReport(GateReport):
     """What was judged of one server, or of two side by side; `device` is the URL."""
 
     @property
+    def not_run(self) -> tuple[str, ...]:
+        """None: a server is asked what it can be asked."""
+        return ()
+
+    @property
     def unseen(self) -> tuple[str, ...]:
         """What these checks cannot show."""
         return (*BLIND, *([ROUNDED] if self.precision == "bfloat16" else []))

@@ -93,6 +93,21 @@ def count(value: Any) -> int | None:
     return value
 
 
+def told_all(tokens: tuple[int, ...], counted: Any) -> tuple[int, ...]:
+    """The tokens, if they are as many as the server says that it generated, an end token that it keeps apart.
+
+    Args:
+        counted: how many it says, or None.
+
+    Raises:
+        Inconclusive: it says another number: one of the two is not of this answer.
+    """
+    number = count(counted)
+    if number is not None and not len(tokens) <= number <= len(tokens) + 1:
+        raise Inconclusive(f"the server says that it generated {number} tokens and returns {len(tokens)}")
+    return tokens
+
+
 def same_prompt(sent: Sequence[int], seen: Any, counted: Any) -> None:
     """Refuse an answer about another prompt than the one that was sent.
 

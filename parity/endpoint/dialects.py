@@ -12,7 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from parity.endpoint.answers import LENGTH, STOP, Completion, count, expert_ids, field, logprob, same_prompt, token_ids
+from parity.endpoint.answers import (
+    LENGTH,
+    STOP,
+    Completion,
+    count,
+    expert_ids,
+    field,
+    logprob,
+    same_prompt,
+    token_ids,
+    told_all,
+)
 from parity.errors import Inconclusive
 
 Ids = Sequence[int]
@@ -50,7 +61,7 @@ def _read_vllm(answer: Any, ids: Ids) -> Completion:
     same_prompt(ids, field(choice, "prompt_token_ids"), field(answer, "usage", "prompt_tokens"))
     scores = field(choice, "prompt_logprobs")
     return Completion(
-        token_ids(field(choice, "token_ids"), "token ids"),
+        told_all(token_ids(field(choice, "token_ids"), "token ids"), field(answer, "usage", "completion_tokens")),
         str(field(choice, "finish_reason")),
         prompt=None if scores is None else _keyed(scores, ids),
         experts=expert_ids(field(choice, "routed_experts")),
@@ -80,7 +91,8 @@ def _trtllm(model: str, ids: Ids, budget: int, scored: bool) -> dict[str, Any]:
 def _read_trtllm(answer: Any, ids: Ids) -> Completion:
     choice = field(answer, "choices", 0)
     same_prompt(ids, None, field(answer, "usage", "prompt_tokens"))
-    return Completion(token_ids(field(choice, "token_ids"), "token ids"), str(field(choice, "finish_reason")))
+    tokens = told_all(token_ids(field(choice, "token_ids"), "token ids"), field(answer, "usage", "completion_tokens"))
+    return Completion(tokens, str(field(choice, "finish_reason")))
 
 
 def _sglang(model: str, ids: Ids, budget: int, scored: bool) -> dict[str, Any]:
@@ -97,7 +109,7 @@ def _read_sglang(answer: Any, ids: Ids) -> Completion:
         seen = [field(one, 1) for one in scores]
     same_prompt(ids, seen, field(meta, "prompt_tokens"))
     return Completion(
-        token_ids(field(answer, "output_ids"), "token ids"),
+        told_all(token_ids(field(answer, "output_ids"), "token ids"), field(meta, "completion_tokens")),
         str(field(meta, "finish_reason", "type")),
         prompt=None if seen is None else np.array([logprob(field(one, 0)) for one in scores]),
         experts=expert_ids(field(meta, "routed_experts")),
@@ -115,7 +127,7 @@ def _llamacpp(model: str, ids: Ids, budget: int, scored: bool) -> dict[str, Any]
 
 def _read_llamacpp(answer: Any, ids: Ids) -> Completion:
     same_prompt(ids, None, field(answer, "tokens_evaluated"))
-    tokens = token_ids(field(answer, "tokens"), "token ids")
+    tokens = told_all(token_ids(field(answer, "tokens"), "token ids"), field(answer, "tokens_predicted"))
     accepted = count(field(answer, "timings", "draft_n_accepted"))
     if accepted is not None and accepted >= max(len(tokens), 1):
         raise Inconclusive(f"the server counts {accepted} accepted drafts among {len(tokens)} tokens")

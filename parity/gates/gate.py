@@ -113,6 +113,12 @@ class GateReport:
         return conclude((worst, INCONCLUSIVE)) if self.quick else worst
 
     @property
+    def not_run(self) -> tuple[str, ...]:
+        """Gates that were not asked: what ran says nothing of these."""
+        ran = {result.gate for result in self.results}
+        return tuple(name for name in GATES if name not in ran)
+
+    @property
     def unseen(self) -> tuple[str, ...]:
         """What these gates do not show of a device that they judged in bfloat16 alone."""
         exact = any(check.exact for result in self.results for check in result.checks)
@@ -129,6 +135,7 @@ class GateReport:
         return asdict(self) | {
             "results": gates,
             "quick": self.quick,
+            "not_run": self.not_run,
             "verdict": self.verdict,
             "unseen": self.unseen,
             "exit_code": self.exit_code,

@@ -33,7 +33,7 @@ from parity.golden.manifest import (
 )
 from parity.golden.shards import REPLICATED, merge, merged_row
 from parity.golden.views import DumpView, TensorPlace
-from parity.partial import partial_folder
+from parity.partial import partial_folder, taken
 from parity.reproducing import quoted
 from parity.shown import there
 from parity.sketch import Sketched
@@ -51,7 +51,7 @@ class DumpWriter:
     """
 
     def __init__(self, out: Path, most: int | None = None, keep: Keeping | None = None, lengths: Sequence[int] = ()):
-        if out.exists():
+        if taken(out):
             raise UsageError(f"{out} exists already; choose another --out or remove it")
         self.out, self.most, self.bytes = out, most, 0
         self.keep, self.lengths = keep, lengths

@@ -53,6 +53,8 @@ RECENT = 14
 
 GOOD = (PASS, WARN)
 CELL = "cell"
+Bounded = tuple[str, str, str, str]
+"""(stage, mode, metric, unit)"""
 COLUMNS = ("night", "cell", "stage", "mode", "metric", "value", "unit", "bound", "verdict", "cell_verdict", "golden")
 
 
@@ -142,11 +144,22 @@ def cell_changes(frame: pd.DataFrame, stamps: Sequence[Stamp]) -> Iterator[Obser
     number = {stamp.night: place for place, stamp in enumerate(stamps)}
     frame = frame[frame["night"].isin(list(number))]
     left_out = _left_out(frame, number)
-    frame = frame.loc[frame["repeat"] == 0, list(COLUMNS)]
     frame = frame.assign(place=frame["night"].map(number).to_numpy(np.int64))
+    again = _worse_again(frame[frame["repeat"] > 0])
+    frame = frame.loc[frame["repeat"] == 0, [*COLUMNS, "place"]]
     for cell, rows in frame.groupby("cell", observed=True, sort=True):
         without = [place for place, names in left_out.items() if str(cell) in names]
-        yield from _CellPast(str(cell), rows, stamps, without).changes()
+        yield from _CellPast(str(cell), rows, stamps, without, again.get(str(cell), {})).changes()
+
+
+def _worse_again(repeats: pd.DataFrame) -> dict[str, dict[int, str]]:
+    """By cell and number of the night, the gravest verdict that is no pass of those that it was measured again to."""
+    found: dict[str, dict[int, str]] = {}
+    told = repeats[~repeats["cell_verdict"].isin(list(GOOD))].drop_duplicates(["cell", "place", "cell_verdict"])
+    for cell, place, verdict in zip(told["cell"], told["place"].tolist(), told["cell_verdict"], strict=True):
+        nights = found.setdefault(str(cell), {})
+        nights[place] = FAIL if FAIL in (verdict, nights.get(place)) else str(verdict)
+    return found
 
 
 def _left_out(frame: pd.DataFrame, number: Mapping[str, int]) -> dict[int, set[str]]:
@@ -162,14 +175,24 @@ class _CellPast:
     """One cell and its rows of all nights.
 
     `history` maps the nights that recorded it to its verdict, `goldens` to the digest of its golden where it is known.
-    `left_out` are nights that did not judge it although the matrix has it.
+    `left_out` are nights that did not judge it although the matrix has it. A night in which it passed at first and
+    not when it was measured again has the graver verdict; `again` are those verdicts.
     """
 
-    def __init__(self, name: str, frame: pd.DataFrame, stamps: Sequence[Stamp], left_out: Sequence[int]):
+    def __init__(
+        self,
+        name: str,
+        frame: pd.DataFrame,
+        stamps: Sequence[Stamp],
+        left_out: Sequence[int],
+        again: Mapping[int, str],
+    ):
         self.name, self.frame, self.stamps, self.tonight = name, frame, stamps, len(stamps) - 1
         self.left_out = left_out
         heads = frame.drop_duplicates("place")
-        self.history = dict(zip(heads["place"].tolist(), map(str, heads["cell_verdict"]), strict=True))
+        first = dict(zip(heads["place"].tolist(), map(str, heads["cell_verdict"]), strict=True))
+        self.again = {place: again[place] for place, verdict in first.items() if verdict in GOOD and place in again}
+        self.history = {**first, **self.again}
         goldens = zip(heads["place"].tolist(), map(str, heads["golden"]), strict=True)
         self.goldens = {place: digest for place, digest in goldens if digest}
 
@@ -242,7 +265,8 @@ class _CellPast:
         now = now[[stage not in known for stage in zip(now["stage"], now["mode"], strict=True)]]
         words = f"fails since {self.stamps[since].date} ({lasting(self._nights(since))})"
         if now.empty:
-            return self._told("regression", since, last, f"{words}: a gate; no stage's verdict changed", 1.0, 0.0)
+            why = "where it is measured again" if self.tonight in self.again else "a gate; no stage's verdict changed"
+            return self._told("regression", since, last, f"{words}: {why}", 1.0, 0.0)
         first = now[(now["stage"] == now.iloc[0]["stage"]) & (now["mode"] == now.iloc[0]["mode"])]
         stages = len(now.drop_duplicates(["stage", "mode"]))
         return self._at(
@@ -264,7 +288,8 @@ class _CellPast:
         judged = [night for night in sorted(self.history) if self.history[night] in (*GOOD, FAIL)]
         if len(judged) < 2 or judged[-1] != self.tonight:
             return
-        now, then = (_names(self._rows(night)) for night in judged[:-3:-1])
+        tonight, before = (self._rows(night) for night in judged[:-3:-1])
+        now, then = _names(tonight), _names(before)
         lost, got = [name for name in then if name not in now], [name for name in now if name not in then]
         differing: tuple[tuple[ChangeKind, list[tuple[str, str]]], ...] = (("gone", lost), ("new", got))
         for kind, names in differing:
@@ -273,6 +298,22 @@ class _CellPast:
                 more = f", and {len(names) - 1} more" if len(names) > 1 else ""
                 words = f"{stage}{f' ({mode})' if mode else ''} is {kind}{more}"
                 yield self._told(kind, self.tonight, judged[-2], words, at=(stage, mode, ""))
+        yield from self._lost_figures(_bounded(tonight), _bounded(before), now, judged[-2])
+
+    def _lost_figures(
+        self,
+        now: Mapping[Bounded, None],
+        then: Mapping[Bounded, None],
+        stages: Mapping[tuple[str, str], None],
+        last: int,
+    ) -> Iterator[Observed]:
+        """Bounded figures of a stage that is still there, which have no number any more, or one of another unit."""
+        lost = [figure for figure in then if figure not in now and figure[:2] in stages]
+        if lost:
+            stage, mode, metric, unit = lost[0]
+            more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
+            words = f"{metric} of {stage}{f' ({mode})' if mode else ''} in {unit} is gone{more}"
+            yield self._told("gone", self.tonight, last, words, at=(stage, mode, metric))
 
     def _rows(self, night: int) -> pd.DataFrame:
         return self.frame[self.frame["place"] == night]
@@ -299,6 +340,13 @@ class _CellPast:
             sentence=f"{self.name}: {words}; {between(dated.commits)}",
         )  # fmt: skip
         return Observed(-1, since, np.inf, change)
+
+
+def _bounded(rows: pd.DataFrame) -> dict[Bounded, None]:
+    """Stage, mode, metric and unit of the figures of one night that a bound judges, in order."""
+    rows = rows[rows["bound"].notna() & rows["value"].notna()]
+    names = (map(str, rows[name]) for name in ("stage", "mode", "metric", "unit"))
+    return dict.fromkeys(zip(*names, strict=True))
 
 
 def _names(rows: pd.DataFrame) -> dict[tuple[str, str], None]:

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from parity import limits
 from parity.errors import UsageError
+from parity.history.consistent import checked
 from parity.history.schema import migrated, moment, schema, table
 from parity.nightly.folder import NIGHT, NightFolder
 from parity.nightly.records import CellResult, Night
@@ -115,7 +116,7 @@ class HistoryStore:
         """One file in this version's columns.
 
         Raises:
-            UsageError: it is damaged, of another version, or its store does not answer.
+            UsageError: it is damaged, of another version, contradicts itself or its name, or its store does not answer.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -135,7 +136,7 @@ class HistoryStore:
             raise UsageError(
                 f"history file {file.path} is damaged ({why}); move it away to continue without it"
             ) from None
-        return migrated(stored, file.path)
+        return checked(migrated(stored, file.path), file.path, file.night, file.date)
 
     def _content(self, path: str, most: int) -> bytes | None:
         """A file's bytes; None where it is none, or too large."""

@@ -10,7 +10,7 @@ from parity.compare.report import RANK
 from parity.errors import UsageError
 from parity.nightly.records import CellResult, Night
 from parity.nightly.sealed import ANEW, read_result, read_sealed, write_sealed
-from parity.partial import partial_folder
+from parity.partial import partial_folder, taken
 
 NIGHT, REPORT = "night.json", "report.html"
 NEAR = 500
@@ -36,7 +36,7 @@ class NightFolder:
         Raises:
             UsageError: there is one already.
         """
-        if path.exists():
+        if taken(path):
             raise UsageError(f"{path} exists already; choose another folder")
         with partial_folder(path) as partial:
             for part in PARTS:

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from parity import limits
 from parity.errors import UsageError
 from parity.metrics.dtypes import is_float8
 
@@ -51,6 +52,8 @@ def array_of(value: object, what: str) -> NDArray[Any]:
     array = _torch(value, what) if hasattr(value, "detach") else _taken(value, what)
     if array.dtype.kind not in "biuf" and array.dtype != ml_dtypes.bfloat16 and not is_float8(array.dtype):
         raise UsageError(f"{what} holds {array.dtype}, which is not compared: floats, integers and truth values are")
+    if array.ndim > limits.TENSOR_AXES:
+        raise UsageError(f"{what} has {array.ndim} axes: at most {limits.TENSOR_AXES} are compared; reshape it")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 

@@ -33,6 +33,14 @@ def test_a_window_that_is_off_shows_once_the_prompt_is_longer_than_the_window(pa
     assert again.code == 1 and "first divergent: target.layers.4.attn_out" in again.last
 
 
+def test_a_place_that_is_taken_is_told_before_anything_is_tried(parity, shallow_golden, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    device = ("--device", "parity.device.faults:load_fc_chunks")
+    found = parity("reduce", "--golden", shallow_golden.folder, *device, "--out", tmp_path / "mine")
+    assert found.code == 2 and "mine exists already" in found.err and "fails" not in found.out + found.err
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
 def test_a_clean_device_has_nothing_to_reduce(parity, shallow_golden, tmp_path):
     found = parity("reduce", "--golden", shallow_golden.folder, "--out", tmp_path / "reduced")
     assert found.code == 0 and found.last.startswith("nothing to reduce")

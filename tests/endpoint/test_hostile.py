@@ -66,6 +66,8 @@ def refused(answer, timeout=20.0, budget=2, scored=True):
         (vllm(prompt_token_ids=[1, 5, 6, 7]), "others from position 0 on"),
         (vllm(prompt_token_ids=[5, 6]), "others from position 2 on"),
         ({**vllm(prompt_token_ids=None), "usage": {"prompt_tokens": 4}}, "read 4 prompt tokens where 3 ids"),
+        ({**vllm(), "usage": {"completion_tokens": 999}}, "says that it generated 999 tokens and returns 2"),
+        ({**vllm(), "usage": {"completion_tokens": 1}}, "says that it generated 1 tokens and returns 2"),
         (vllm(prompt_logprobs=[None, {"6": {"logprob": -1.0}}]), "returns 2 prompt log-probabilities for 3 tokens"),
         (vllm(prompt_logprobs="none"), "returns no list of prompt log-probabilities"),
         (vllm(prompt_logprobs=[None, {"6": {"logprob": -1.0}}, {"8": {"logprob": -1.0}}]), "scores another token"),

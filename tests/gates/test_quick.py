@@ -9,8 +9,7 @@ import pytest
 from parity.api import gate_device
 from parity.compare.report import FAIL, PASS
 from parity.errors import UsageError
-from parity.gates import GATES
-from parity.gates.gate import Check, GateReport, GateResult
+from parity.gates.gate import GATES, Check, GateReport, GateResult
 from parity.gates.quick import QUICK_GATES, ROUNDS
 from parity.golden.trust import trusted
 from parity.reports.gates import print_gates
@@ -59,6 +58,18 @@ def test_a_quick_look_chooses_for_itself(chosen, shallow_golden):
     given = {"only": ("taps",)} if chosen == "only" else {"run": shallow_golden}
     with pytest.raises(UsageError, match="a quick look chooses its gates and makes its own short runs"):
         gate_device(trusted(shallow_golden), quick=True, **given)
+
+
+def test_a_pass_of_some_gates_says_which_were_not_run(capsys):
+    """One of fourteen passed, and the last line was that of all of them."""
+    passed = [GateResult(name, (Check("asked", "pass", "yes"),)) for name in GATES]
+    some, all_ = GateReport("numpy", "float32", "", tuple(passed[2:])), GateReport("numpy", "float32", "", (*passed,))
+    print_gates(some)
+    print_gates(all_)
+    first, last = capsys.readouterr().out.splitlines()
+    assert first == "gates verdict: pass; not run: provenance, stages: no verdict on the device"
+    assert last == "gates verdict: pass"
+    assert some.to_dict()["not_run"] == ("provenance", "stages") and all_.to_dict()["not_run"] == ()
 
 
 def test_a_gate_that_judged_nothing_says_what_it_would_have(capsys):

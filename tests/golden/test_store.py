@@ -46,6 +46,9 @@ def test_shards_are_as_readable_as_any_file_of_this_user(umask, tmp_path):
 def test_an_existing_folder_is_never_overwritten(tmp_path):
     with pytest.raises(UsageError, match="exists already"):
         DumpWriter(tmp_path)
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(UsageError, match="link exists already"):  # it was met when everything had been computed
+        DumpWriter(tmp_path / "link")
 
 
 def test_a_folder_that_another_command_wrote_meanwhile_is_not_overwritten(small_golden, tmp_path):

@@ -150,3 +150,14 @@ def test_what_cannot_be_written_is_named_as_the_user_named_it():
         with pytest.raises(OSError) as refused, writing(Path("/proc/x")):
             pass
         assert refused.value.filename == "/proc/x"
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file_that_did_not_fit(tmp_path):
+    """`--suggest-map` and `export` spoke of a file without a name: a write that fails knows none."""
+    out = tmp_path / "map.toml"
+    with pytest.raises(OSError, match="No space left") as raised, partial_file(out):
+        Path("/dev/full").write_text("x")
+    assert raised.value.filename == str(out) and not list(tmp_path.iterdir())
+    with pytest.raises(OSError, match="reset") as other, partial_file(out):
+        raise OSError(104, "Connection reset by peer")
+    assert other.value.filename is None

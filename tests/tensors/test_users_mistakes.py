@@ -24,6 +24,10 @@ class Ends:
         (lambda golden: parity.assert_parity(ROWS, ROWS.copy(), bounds={"l2": 1}), "bounds is a dict"),
         (lambda golden: parity.compare_tensors(Ends(), ROWS), "cannot take"),
         (
+            lambda golden: parity.compare_tensors(NEAR.reshape((1,) * 31 + (8, 16)), ROWS),
+            "actual has 33 axes: at most 32 are compared",
+        ),
+        (
             lambda golden: parity.compare_tensors(NEAR, ROWS, floor=ROWS * 1.5),
             "floor of a tensor .* too far from expected",
         ),
