@@ -14,6 +14,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -47,7 +48,7 @@ def scales_past_the_end(target: Any) -> None:
 
 def sinks_dropped_in_rounds(target: Any) -> None:
     """Verify rows have no sinks, the prompt's have."""
-    layer, sinks = target.layer, target.layers[0]["sinks"]
+    layer, sinks = partial(type(target).layer, target), target.layers[0]["sinks"]
     none = target.engine.array(np.full(sinks.shape, -1e30, np.float32))
 
     def run(held: int, x: Any, step: Any, tap: Any) -> Any:

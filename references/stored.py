@@ -133,9 +133,8 @@ class StoredExperts:
         return self.hot.get(name, lambda: self._decoded(number), layer, number)
 
     def _decoded(self, number: int) -> torch.Tensor:
-        raw = [part.raw(number, number + 1) for part in self.parts]
-        whole = gpt_oss.decode_mxfp4(*raw) if len(raw) == 2 else raw[0]
-        return whole[0].to(self.parts[0].dtype)
+        raw, dtype = [part.raw(number, number + 1) for part in self.parts], self.parts[0].dtype
+        return gpt_oss.decode_mxfp4(*raw, dtype)[0] if len(raw) == 2 else raw[0][0].to(dtype)
 
 
 class StoredLayer(Mapping[str, Any]):
