@@ -4,8 +4,8 @@
 
 Five chat prompts of the tiny pair, weights in their files, two prompts together. Every kill is SIGKILL, after a time
 drawn between none and that of the whole dump; the last of them (`--ending`) come after the last prompt is kept, between
-none and the time that the dump takes from there to its end. A golden that gets done before its kill begins anew under
-another name, and one that is under way after the last kill is ended. What each kill left behind is counted.
+none and the time that the dump takes from there to the whole golden. A golden that gets done before its kill begins
+anew under another name, and one that is under way after the last kill is ended. What each kill left behind is counted.
 """
 
 from __future__ import annotations
@@ -65,17 +65,16 @@ def killed(out: Path, seconds: float | None, ending: bool) -> tuple[bool, str, i
 
 
 def undisturbed(out: Path) -> tuple[float, float]:
-    """Dump it; seconds of all of it, and of what comes after the last prompt is kept."""
+    """Dump it; seconds of all of it, and from the last prompt that is kept to the whole golden."""
     begun = time.monotonic()
     process = subprocess.Popen(command(out), cwd=HOUSE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    last, kept = out.with_name(f"{out.name}.parts") / f"p{PROMPTS - 1:03d}.json", begun
+    last, moments = out.with_name(f"{out.name}.parts") / f"p{PROMPTS - 1:03d}.json", dict[Path, float]()
     while process.poll() is None:
-        if kept == begun and last.exists():
-            kept = time.monotonic()
+        moments |= {one: time.monotonic() for one in (last, out) if one not in moments and one.exists()}
         time.sleep(0.0005)
     if process.returncode:
         raise SystemExit(f"the undisturbed dump ended with {process.returncode}")
-    return time.monotonic() - begun, time.monotonic() - kept
+    return time.monotonic() - begun, moments[out] - moments[last]
 
 
 def main() -> None:
