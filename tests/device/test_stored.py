@@ -75,6 +75,17 @@ def test_xla_emits_what_weights_in_memory_do(target, precision, three_layers, xl
     assert {"columns", "packed" if target == "target-mxfp4" else "rows"} <= {*read}
 
 
+def test_a_layer_alone_is_opened_without_reading_its_matrices(tiny, xla, monkeypatch):
+    monkeypatch.setattr(xla.products, "read", lambda *_: pytest.fail("a matrix was read"))
+    layer = device.layered(tiny / "target-mxfp4", tiny / "drafter", 4, engine="xla", weights="files")
+    layer.open(3)
+    (held,) = layer._target.layers
+    matrices = ("q", "k", "v", "o", "router", "gate", "up", "down")
+    assert all(isinstance(held[name], xla.Stored) for name in matrices)
+    with pytest.raises(pytest.fail.Exception):
+        held["q"].whole()
+
+
 def test_a_program_takes_weights_as_they_are_stored(xla, tmp_path):
     random, engine = np.random.default_rng(0), xla.engine()
     blocks, scales = random.integers(0, 256, (5, 6, 2, 16), np.uint8), random.integers(0, 255, (5, 6, 2), np.uint8)
