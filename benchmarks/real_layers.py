@@ -1,6 +1,6 @@
-"""Whole layers of real width judged alone on a golden: the clean NumPy device, and three faults planted in it.
+"""Whole layers of real width judged alone on a golden: a clean device, and three faults planted in it.
 
-    python benchmarks/real_layers.py GOLDEN [--layers 0:1] [--fault NAME ...] [--precision float32]
+    python benchmarks/real_layers.py GOLDEN [--device xla] [--layers 0:1] [--fault NAME ...] [--precision float32]
 
 The golden is one of `parity dump-golden --reference plain --memory` (benchmarks/real_size.py makes one); the window's
 fault shows where a prompt is longer than the window. Weights stay in their files. One process: the most memory that was
@@ -14,6 +14,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,8 +27,6 @@ sys.path[0] = str(HOUSE)  # or this file would be found under the package's name
 from parity import compare_dumps, open_golden, run_device  # noqa: E402
 from parity.device.layerwise import LayeredTarget  # noqa: E402
 from parity.device.mxfp4 import Packed  # noqa: E402
-
-DEVICE = "numpy,weights=files"
 
 
 def clean(target: Any) -> None:
@@ -49,7 +48,7 @@ def scales_past_the_end(target: Any) -> None:
 
 def sinks_dropped_in_rounds(target: Any) -> None:
     """Verify rows have no sinks, the prompt's have."""
-    layer, sinks = target.layer, target.layers[0]["sinks"]
+    layer, sinks = partial(type(target).layer, target), target.layers[0]["sinks"]
     none = target.engine.array(np.full(sinks.shape, -1e30, np.float32))
 
     def run(held: int, x: Any, step: Any, tap: Any) -> Any:
@@ -62,9 +61,9 @@ def sinks_dropped_in_rounds(target: Any) -> None:
 FAULTS: tuple[Callable[[Any], None], ...] = (clean, window_one_wide, scales_past_the_end, sinks_dropped_in_rounds)
 
 
-def judge(golden: Path, layers: str, precision: str, fault: Callable[[Any], None]) -> None:
+def judge(golden: Path, device: str, layers: str, precision: str, fault: Callable[[Any], None]) -> None:
     """Run the layers with this fault in each, and print the verdict."""
-    opened, begun = LayeredTarget.open, time.monotonic()
+    opened, begun, processor = LayeredTarget.open, time.monotonic(), time.process_time()
 
     def planted(self: LayeredTarget, layer: int) -> None:
         opened(self, layer)
@@ -74,12 +73,15 @@ def judge(golden: Path, layers: str, precision: str, fault: Callable[[Any], None
     try:
         with TemporaryDirectory() as folder:
             true = open_golden(golden)
-            run = run_device(true, DEVICE, "local", precision, out=Path(folder) / "run", layers=layers)
+            run = run_device(
+                true, f"{device},weights=files", "local", precision, out=Path(folder) / "run", layers=layers
+            )
             report = compare_dumps(true, run)
     finally:
         LayeredTarget.open = opened  # type: ignore[method-assign]
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    took = f"{time.monotonic() - begun:7.1f} s{resident:6.2f} GiB resident"
+    seconds = f"{time.monotonic() - begun:7.1f} s{time.process_time() - processor:7.1f} s of processor"
+    took = f"{seconds}{resident:6.2f} GiB resident"
     print(f"{fault.__name__:24s}{took}  {report.verdict:6s}{report.first_summary[:100]}", flush=True)
 
 
@@ -87,13 +89,14 @@ def main() -> None:
     """Each in turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("golden", type=Path)
+    parser.add_argument("--device", default="numpy", choices=("numpy", "xla"))
     parser.add_argument("--layers", default="0:1")
     parser.add_argument("--precision", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--fault", action="append", choices=[one.__name__ for one in FAULTS], help="Only these.")
     asked = parser.parse_args()
     for fault in FAULTS:
         if not asked.fault or fault.__name__ in asked.fault:
-            judge(asked.golden, asked.layers, asked.precision, fault)
+            judge(asked.golden, asked.device, asked.layers, asked.precision, fault)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ with the experts that one token runs through, alone and with its sketches.
 """
 
 import argparse
+import random
 import statistics
 import tempfile
 import time
@@ -70,10 +71,10 @@ class Within:
         return jnp.concatenate(made)
 
 
-def sketching(layer: Callable[..., Any]) -> Callable[..., Any]:
-    """The layer as a kernel that gives its sketches beside its result."""
+def sketching(layer: Callable[..., Any], tables: dict[int, Any]) -> Callable[..., Any]:
+    """The layer as a kernel that gives its sketches beside its result; the tables are constants of its program."""
 
-    def kernel(tables: dict[int, Any], *arguments: Any) -> tuple[Any, Any]:
+    def kernel(*arguments: Any) -> tuple[Any, Any]:
         tap = Within(tables)
         result = layer.__wrapped__(*arguments[:-1], tap)
         return result, type(result)(tap.sums(), np.dtype(np.float32))
@@ -86,21 +87,22 @@ class Layers:
     """The device's layers with sketches in their programs; `kept` gets them. One object, so that they compile once."""
 
     def __init__(self, tables: dict[int, Any]) -> None:
-        self.tables, self.kept = tables, []
+        self.kept: list[Any] = []
         places = [(target_module, "target_layer"), (drafter_module, "midlayer"), (drafter_module, "plain_layer")]
         self.places = [
-            (module, name, getattr(module, name), partial(self._run, sketching(getattr(module, name))))
+            (module, name, getattr(module, name), partial(self._run, sketching(getattr(module, name), tables)))
             for module, name in places
         ]
 
     def _run(self, kernel: Callable[..., Any], *arguments: Any) -> Any:
-        result, sums = type(arguments[0]).run_program(kernel, (self.tables, *arguments[:-1], None))
+        result, sums = type(arguments[0]).run_program(kernel, (*arguments[:-1], None))
         self.kept.append(sums.held)
         return result
 
     def read(self) -> None:
         """Read the sketches of a round back."""
-        jax.device_get(self.kept)
+        for one in self.kept:
+            np.array(one)
         self.kept.clear()
 
     def rounds(self, device: Any, ids: Any, count: int) -> list[float]:
@@ -132,29 +134,36 @@ def rounds(device: Any, ids: Any, tap: Any, count: int, over: Callable[[], Any] 
     return taken
 
 
-def tiny(golden: Any, repeats: int = 20, count: int = 6) -> None:
-    """A round of the tiny pair in each way, in turn; medians."""
+def tiny(golden: Any, repeats: int = 60, count: int = 6) -> None:
+    """A round of the tiny pair in each way; medians."""
     device, ids = builder("xla", golden)(precision="bfloat16"), golden.manifest.case.prompts[0].ids
     array = device._engine.array
-    ways: dict[str, Callable[[], list[float]]] = {
-        "nobody watches": lambda: rounds(device, ids, None, count),
-        "watched, whole": lambda: rounds(device, ids, Trace(golden.declared), count),
+    within: dict[str, Callable[[], list[float]]] = {"nobody watches": lambda: rounds(device, ids, None, count)}
+    watched: dict[str, Callable[[], list[float]]] = {
+        "watched, whole": lambda: rounds(device, ids, Trace(golden.declared), count)
     }
     for numbers in (8, 64):
         keeping = Keeping(Smaller(numbers).kept(), "", golden.declared)
         layers = Layers({width: array(projection(0, numbers, width)) for width in (96, 128, 256)})
-        ways[f"watched, sketch {numbers}"] = lambda keeping=keeping: rounds(
+        watched[f"watched, sketch {numbers}"] = lambda keeping=keeping: rounds(
             device, ids, Trace(golden.declared, keeping=keeping), count
         )
-        ways[f"sketch {numbers} inside the programs"] = lambda layers=layers: layers.rounds(device, ids, count)
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    for repeat in range(repeats + 1):
-        for name, way in ways.items():
-            seconds = way()
-            took[name] += seconds if repeat else []
+        within[f"sketch {numbers} inside the programs"] = lambda layers=layers: layers.rounds(device, ids, count)
+    # Apart: a watched round leaves caches of the processor and of the allocator behind that cost the next one.
+    took = in_turn(within, repeats) | in_turn(watched, repeats // 6)
     least = statistics.median(took["nobody watches"])
     for name, seconds in took.items():
         print(f"  {name}: {1e3 * statistics.median(seconds):.2f} ms, {statistics.median(seconds) / least - 1:+.1%}")
+
+
+def in_turn(ways: dict[str, Callable[[], list[float]]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of every round of each way, in an order drawn anew each time; the first time does not count."""
+    took: dict[str, list[float]] = {name: [] for name in ways}
+    for repeat in range(repeats + 1):
+        for name in random.Random(repeat).sample(list(ways), len(ways)):
+            seconds = ways[name]()
+            took[name] += seconds if repeat else []
+    return took
 
 
 def real_width(numbers: int, rows: int = 4, repeats: int = 30) -> None:
@@ -189,11 +198,11 @@ def real_width(numbers: int, rows: int = 4, repeats: int = 30) -> None:
     plain = (x, step, weights, caches, config, None)
     from parity.device.kernels.tap import untapped
 
-    kernel = sketching(target_layer)
+    kernel = sketching(target_layer, tables)
     ways = {
         "alone": lambda: jax.block_until_ready(target_layer(*plain, untapped).held),
         f"with sketches of {numbers}": lambda: jax.device_get(
-            [one.held for one in type(x).run_program(kernel, (tables, *plain, None))]
+            [one.held for one in type(x).run_program(kernel, (*plain, None))]
         ),
     }
     took: dict[str, list[float]] = {name: [] for name in ways}

@@ -25,6 +25,8 @@ ENGINES = {
     "nkipy": "parity.device.engines.nkipy_engine",
     "neuron": "parity.device.engines.neuron_engine",
 }
+STORED = {"numpy": "parity.device.engines.stored", "xla": "parity.device.engines.stored_xla"}
+"""The same over weights that stay in their files."""
 PRECISIONS = ("bfloat16", "float32")
 LOOPS = ("synchronous", "asynchronous")
 
@@ -62,7 +64,8 @@ def load(
         partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
         kv_cache: the formats of the caches; see `parity.kv_cache`.
         prefill_rows: rows of a prefill that run at a time; all of them where None.
-        weights: `memory`, or `files`: of the engine numpy, large weights stay in their files until a kernel uses them.
+        weights: `memory`, or `files`: of the engines in `STORED`, large weights stay in their files until a kernel uses
+            them.
         lanes: sequences that run together, each with a tap of its own (`parity.seam.Batched`); one where 1.
         loop: `synchronous`, verb by verb, or `asynchronous`: rounds are sent ahead of what is read, and the device is a
             `parity.seam.Looping`; see `parity.device.asynchronous`.
@@ -143,12 +146,11 @@ def _placed(weights: str, machine: AnyEngine, copies: int) -> tuple[AnyEngine, t
         return machine, Checkpoint
     if weights != "files":
         raise UsageError(f"weights: {weights!r} is unknown; there are memory, files.")
-    if machine.NAME != "numpy" or copies > 1:
-        raise UsageError("weights=files goes with the engine numpy, one sequence and one rank.")
-    from parity.device.engines import stored
+    if machine.NAME not in STORED or copies > 1:
+        raise UsageError(f"weights=files goes with the engines {' and '.join(STORED)}, one sequence and one rank.")
     from parity.device.stored import StoredCheckpoint
 
-    return stored.engine(), StoredCheckpoint
+    return import_module(STORED[machine.NAME]).engine(), StoredCheckpoint
 
 
 def absent(engine: str) -> str | None:

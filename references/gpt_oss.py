@@ -260,7 +260,7 @@ class Checkpoint:
         weights = {name.removeprefix(f"model.layers.{number}."): tensor for name, tensor in read.items()}
         for name in ("mlp.experts.gate_up_proj", "mlp.experts.down_proj") if self.config.mxfp4 else ():
             blocks, scales = weights.pop(f"{name}_blocks"), weights.pop(f"{name}_scales")
-            weights[name] = decode_mxfp4(blocks, scales).to(self.dtype)
+            weights[name] = decode_mxfp4(blocks, scales, self.dtype)
         return weights
 
     def _read(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
@@ -269,17 +269,17 @@ class Checkpoint:
         return {name: held if held.dtype == torch.uint8 else held.to(self.dtype) for name, held in tensors.items()}
 
 
-def decode_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """uint8 blocks [E, out, in/32, 16] and scales [E, out, in/32] to float32 [E, in, out].
+def decode_mxfp4(blocks: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """uint8 blocks [E, out, in/32, 16] and scales [E, out, in/32] to float32 or bfloat16 [E, in, out], exact in either.
 
     A block's 32 numbers share the scale 2^(s - 127). A byte holds two, the low half first: a sign, two bits of exponent
     and one of mantissa.
     """
     meanings = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
     byte = torch.arange(256)
-    pairs = torch.stack((meanings[byte & 15], meanings[byte >> 4]), dim=-1)
+    pairs = torch.stack((meanings[byte & 15], meanings[byte >> 4]), dim=-1).to(dtype)
     values = F.embedding(blocks.int(), pairs).flatten(-2)
-    values *= torch.ldexp(torch.ones(scales.shape), scales.int() - 127)[..., None]
+    values *= torch.ldexp(torch.ones(scales.shape), scales.int() - 127)[..., None].to(dtype)
     return values.flatten(-2).transpose(1, 2)
 
 

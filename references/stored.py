@@ -133,9 +133,9 @@ class StoredExperts:
         return self.hot.get(name, lambda: self._decoded(number), layer, number)
 
     def _decoded(self, number: int) -> torch.Tensor:
-        raw = [part.raw(number, number + 1) for part in self.parts]
-        whole = gpt_oss.decode_mxfp4(*raw) if len(raw) == 2 else raw[0]
-        return whole[0].to(self.parts[0].dtype)
+        first, *scales = [part.raw(number, number + 1) for part in self.parts]
+        dtype = self.parts[0].dtype
+        return gpt_oss.decode_mxfp4(first, scales[0], dtype)[0] if scales else first[0].to(dtype)
 
 
 class StoredLayer(Mapping[str, Any]):

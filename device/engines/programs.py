@@ -193,8 +193,9 @@ def _arrays(leaves: list[Any]) -> list[Any]:
 
 
 def _signature(leaf: Any) -> tuple[Any, ...]:
-    """What a program is compiled for: an array's shape and dtype, anything else itself (1 is not True nor 1.0)."""
-    return (leaf.shape, leaf.dtype) if isinstance(leaf, ARRAYS) else (type(leaf), leaf)
+    """What a program is compiled for: an array's shape and dtype, and the form of one in a file; anything else itself
+    (1 is not True nor 1.0)."""
+    return (leaf.shape, leaf.dtype, getattr(leaf, "form", None)) if isinstance(leaf, ARRAYS) else (type(leaf), leaf)
 
 
 def _compile(kind: Kind, kernel: Callable[..., Any], form: Any, leaves: list[Any], values: list[Any]) -> Compiled:
@@ -203,7 +204,7 @@ def _compile(kind: Kind, kernel: Callable[..., Any], form: Any, leaves: list[Any
 
     def traced(*tracers: Any) -> list[Any]:
         fresh = iter(tracers)
-        inside = [kind.inside(next(fresh), leaf.dtype) if isinstance(leaf, ARRAYS) else leaf for leaf in leaves]
+        inside = [_inside(kind, leaf, next(fresh)) if isinstance(leaf, ARRAYS) else leaf for leaf in leaves]
         result, seen["result"] = jax.tree.flatten(kernel(*jax.tree.unflatten(form, inside)))
         arrays = [one for one in inside if isinstance(one, ARRAYS)]
         pairs = enumerate(zip(arrays, tracers, strict=True))
@@ -213,6 +214,11 @@ def _compile(kind: Kind, kernel: Callable[..., Any], form: Any, leaves: list[Any
 
     code = jaxpr_as_fun(jax.make_jaxpr(kind.spread(traced))(*values))
     return Compiled(kernel.__name__, jax.jit(code, donate_argnums=seen["written"]), **seen)
+
+
+def _inside(kind: Kind, array: Any, tracer: Any) -> Any:
+    """What stands for an array within a program; an array in a file says it of itself."""
+    return array.within(tracer) if hasattr(array, "within") else kind.inside(tracer, array.dtype)
 
 
 @cache

@@ -52,8 +52,8 @@ class Stored(base.Array):
         """A part of it, widened."""
         read = np.asarray(self.source[index]).astype(base.FLOAT32, copy=False)
         stored.release(self.source)
-        narrower = self.rounded.itemsize < self.source.dtype.itemsize
-        return base._round(read, self.rounded).held if narrower else read
+        exact = self.rounded in (self.source.dtype, base.FLOAT32)
+        return read if exact else base._round(read, self.rounded).held
 
     def astype(self, dtype: Any) -> base.Array:
         """Widening reads nothing yet."""

@@ -222,7 +222,7 @@ def halves(expert):
 
 
 def high_half_first(decode):
-    return lambda blocks, scales: decode((blocks << 4) | (blocks >> 4), scales)
+    return lambda blocks, scales, *dtype: decode((blocks << 4) | (blocks >> 4), scales, *dtype)
 
 
 PLANTED = [
@@ -321,6 +321,13 @@ def test_a_block_of_mxfp4_by_hand():
     blocks[0, 0, 0, :3] = torch.tensor([0x21, 0xF7, 0x98])
     values = gpt_oss.decode_mxfp4(blocks, torch.full((1, 1, 1), 128, dtype=torch.uint8))[0, :, 0]
     assert values[:6].tolist() == [1.0, 2.0, 12.0, -12.0, 0.0, -1.0] and not values[6:].any()
+
+
+def test_mxfp4_in_bfloat16_is_what_float32_rounds_to():
+    blocks, scales = torch.arange(256).to(torch.uint8).view(1, 1, 16, 16).expand(1, 256, -1, -1), torch.arange(256)
+    scales = scales.to(torch.uint8)[None, :, None].expand(1, -1, 16)
+    wide, narrow = gpt_oss.decode_mxfp4(blocks, scales), gpt_oss.decode_mxfp4(blocks, scales, torch.bfloat16)
+    assert torch.equal(wide.to(torch.bfloat16).view(torch.int16), narrow.contiguous().view(torch.int16))
 
 
 def test_the_equations_know_neither_transformers_nor_a_device():
