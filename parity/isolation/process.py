@@ -285,9 +285,9 @@ def _watcher(process: int) -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes], watcher: subprocess.Popen[bytes], connection: socket.socket) -> None:
-    connection.close()
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    connection.close()  # before that it would be an error in what the device is just sending, and its traceback
     watcher.kill()
     watcher.communicate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, U
 from parity.factories import Factory
 from parity.gates.rollback.baseline import InjectedError
 from parity.golden.views import PromptSlice
-from parity.isolation import IsolatedFactory, ProcessLimits
+from parity.isolation import IsolatedFactory, ProcessLimits, process
 from parity.isolation.device import _KINDS
 from parity.isolation.wire import DTYPES, Malformed, packed, unpacked
 from parity.seam import Description, Poisonable
@@ -181,6 +182,18 @@ def test_limits_go_with_a_process_of_its_own(parity, shallow_golden):
 def test_a_limit_that_limits_nothing_is_refused(option, number, parity):
     found = parity("diff", "--isolate", option, number)
     assert found.code == 2 and option in found.err and found.err.count("\n") == 1, found
+
+
+def test_a_device_that_is_just_sending_is_ended_before_its_socket_is_closed(monkeypatch):
+    """Otherwise it meets a broken pipe, and a traceback stands in what an interrupted command prints."""
+    ours, theirs = socket.socketpair()
+    (ended := subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)).wait()
+    watcher = process._watcher(ended.pid)
+    open_then = []
+    monkeypatch.setattr(process.os, "killpg", lambda number, signal: open_then.append(ours.fileno() >= 0))
+    process._end(ended, watcher, ours)
+    assert open_then == [True] and ours.fileno() < 0
+    theirs.close()
 
 
 @pytest.mark.parametrize("ends", ["kill", "os_exit"])
