@@ -123,9 +123,12 @@ if not TYPE_CHECKING:  # to a type checker a name that is not listed above is an
     def __getattr__(name: str) -> Any:
         """A public name, from the module that holds it; it is kept, so that this runs once for each (PEP 562)."""
         if name == "__version__":
-            from importlib.metadata import version
+            from importlib.metadata import PackageNotFoundError, version
 
-            value: Any = version("parity-harness")
+            try:
+                value: Any = version("parity-harness")
+            except PackageNotFoundError:  # a checkout on PYTHONPATH
+                value = "not installed"
         elif name in _MODULE:
             value = getattr(import_module(_MODULE[name]), name)
         else:

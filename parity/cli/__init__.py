@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+import parity
 from parity.cli.bench import bench
 from parity.cli.calibrate import calibrate
 from parity.cli.corroborate import corroborate
@@ -105,9 +106,17 @@ class CommandGroup(click.Group):
             raise _unread() from None
 
 
+def _version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked:
+        echo(f"parity, version {parity.__version__}")
+        context.exit()
+
+
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
-@click.version_option(package_name="parity-harness", prog_name="parity")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit."
+)
 def cli() -> None:
     """Golden tensors, comparison and gates for speculative decoding on accelerators.
 

@@ -7,10 +7,12 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+import parity as package
 from parity.api import run_device
 from parity.cli import GROUPS, cli
 from tests.sample import WHOLE
@@ -177,3 +179,16 @@ def test_a_bfloat16_diff_fails_by_a_constant_that_its_noise_hides_and_says_what_
     report = json.loads((tmp_path / "j").read_text())
     assert [finding["kind"] for finding in report["findings"]] == ["config"] and report["first"] is None
     assert "not seen       in bfloat16" in found.out and "float32 shows them" in report["unseen"][0]
+
+
+def test_a_checkout_that_is_not_installed_says_so_for_its_version(parity, monkeypatch):
+    def absent(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.delitem(vars(package), "__version__", raising=False)
+    assert parity("--version").code == 0
+    monkeypatch.delitem(vars(package), "__version__", raising=False)
+    monkeypatch.setattr(metadata, "version", absent)
+    ended = parity("--version")
+    assert ended.code == 0 and ended.out == "parity, version not installed\n"
+    monkeypatch.delitem(vars(package), "__version__", raising=False)
