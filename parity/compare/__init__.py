@@ -99,9 +99,11 @@ def compare(
     judged_on = basis(golden, run, names, rerun)
     mode = run.manifest.case.mode
     copies = Copies(golden, mode)
+    forced = frozenset.intersection(*(side.forced for side in run.sides))
 
     def judged(name: str, on: Basis) -> tuple[StageResult, list[Finding]]:
-        return _stage(golden, run, golden.declared[name], _row(policy, golden, run, name), on, copies, without)
+        row = _row(policy, golden, run, name, forced)
+        return _stage(golden, run, golden.declared[name], row, on, copies, without)
 
     staged = {name: judged(name, judged_on) for name in names}
     judged_on, lucky = with_more_roundings(golden, run, [result for result, _ in staged.values()], judged_on, rerun)
@@ -165,9 +167,9 @@ def compare(
     )
 
 
-def _row(policy: Policy, golden: TrustedGolden, run: DumpView, name: str) -> Row:
+def _row(policy: Policy, golden: TrustedGolden, run: DumpView, name: str, forced: frozenset[str]) -> Row:
     """What a stage is judged by: behind quantised caches a local one that hides some of its inputs as a chained one."""
-    case, forced = golden.manifest.case, frozenset.intersection(*(side.forced for side in run.sides))
+    case = golden.manifest.case
     hidden = bool(case.kv_cache) and len(segment(name, golden.declared, forced)) > 1
     return policy.row(name, mode_of(run.manifest.case.mode, case.kv_cache, hidden))
 

@@ -120,7 +120,8 @@ def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     one, other = (side.reshape(len(side), -1) for side in (one, other))
     equal = same_rows(one[:, :FIRST].astype(np.float32), other[:, :FIRST].astype(np.float32))
     left = np.flatnonzero(equal)
-    equal[left] = same_rows(one[left].astype(np.float32), other[left].astype(np.float32))
+    if left.size:
+        equal[left] = same_rows(one[left].astype(np.float32), other[left].astype(np.float32))
     return equal
 
 

@@ -103,6 +103,7 @@ def judge_numbers(rows: StageRows, excluded: np.ndarray, row: Row) -> tuple[Stag
     floor = measure(rows.golden, rows.noise_floor, row_axes=1)
     unit = "relative" if row.judge == "relative" else "noise"
     errors = RowErrors.of(rows, excluded, device, floor, unit)
+    floors = errors.floor if unit == "noise" else row_floors(floor.rows.rel_l2, excluded)
     keep = ~excluded
     figures = errors.statistics(keep) if keep.any() else {}
     figures |= _directed(rows, keep, row) if figures else {}
@@ -116,7 +117,7 @@ def judge_numbers(rows: StageRows, excluded: np.ndarray, row: Row) -> tuple[Stag
         verdict=verdict,
         rows_apart=int(excluded.sum()),
         relative_l2=device.rel_l2,
-        floor_l2=pooled_ratio(row_floors(floor.rows.rel_l2, excluded)[keep], np.ones(keep.sum()), errors.weight[keep]),
+        floor_l2=pooled_ratio(floors[keep], np.ones(keep.sum()), errors.weight[keep]),
         max_abs=device.max_abs,
         mean_abs=device.mean_abs,
         cosine=device.cosine,
