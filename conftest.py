@@ -21,7 +21,7 @@ from tests.shallow import cut_pair, cut_target, cut_tiny
 restore_signals()
 os.environ.pop("COLUMNS", None)  # xdist tells its workers a width; what is tested prints as in a pipe
 
-gc.set_threshold(20_000, 20, 50)
+gc.set_threshold(100_000, 20, 50)
 """Torch and transformers leave half a million objects: to walk them as often as by default is a sixth of all time."""
 
 LIBRARY = 200

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from importlib.metadata import version
 from itertools import islice
 from typing import Any
@@ -95,7 +95,7 @@ class Pipeline:
             eos=self.target.config.eos,
             versions=_versions() | getattr(self._engine, "versions", {}),
             notes=getattr(self._engine, "notes", dict)(),
-            modules=("parity.device", *sorted(name for name in sys.modules if name.startswith("parity.device."))),
+            modules=_modules(len(sys.modules), next(reversed(sys.modules))),
             constants=constants(self.target, self.drafter),
             family=self.drafter.family,
             partial_kv=str(self.drafter.config.partial or ""),
@@ -419,6 +419,12 @@ class Pipeline:
             raise UsageError("the device holds no sequence: prefill comes first.")
         if self.finished:
             raise UsageError("the sequence has ended: only a new prefill can follow.")
+
+
+@lru_cache(maxsize=1)
+def _modules(count: int, newest: str) -> tuple[str, ...]:
+    """What is loaded of this package. So many modules, this one last, are the same ones: thousands, walked once."""
+    return ("parity.device", *sorted(name for name in sys.modules if name.startswith("parity.device.")))
 
 
 @cache

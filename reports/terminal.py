@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from parity.compare.breakdown import Slice
 from parity.compare.places import CORROBORATED
 from parity.compare.report import DISPUTED, FORCED, PASS, Report, StageResult
 from parity.golden.views import DumpView
 from parity.reports.console import STYLE, console, families_counted, say
 from parity.reports.dumps import print_dump
 from parity.reports.verdict import print_pass, print_verdict
+
+if TYPE_CHECKING:
+    from parity.compare.breakdown import Slice
 
 
 def print_report(

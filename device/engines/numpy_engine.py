@@ -63,7 +63,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Array:
         if method != "__call__" or kwargs:
             raise NotImplementedError(f"numpy.{ufunc.__name__} with {method} {sorted(kwargs)} is outside the dialect")
-        return _round(_SILENT.copy().run(ufunc, *[_held(one) for one in inputs]), _declared(inputs))
+        held = [one.held if type(one) is Array else _held(one) for one in inputs]
+        return _round(_SILENT.copy().run(ufunc, *held), _declared(inputs))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Array:
         if func not in _DIALECT:
@@ -152,10 +153,18 @@ def _without_dispatch(name: str, ufunc: np.ufunc, turned: bool = False) -> None:
     otherwise: Callable[[Array, Any], Array] = getattr(Array, name)
 
     def operator(self: Array, other: Any) -> Array:
-        if type(self) is not Array or type(other) not in (Array, float, int):
+        if type(self) is not Array:
             return otherwise(self, other)
-        pair = (other, self) if turned else (self, other)
-        return _round(_SILENT.copy().run(ufunc, *map(_held, pair)), _declared(pair))
+        declared, mine, held = self.dtype, self.held, other
+        if type(other) is Array:
+            held = other.held
+        elif type(other) is not float and type(other) is not int:
+            return otherwise(self, other)
+        if (declared is not FLOAT32 and declared is not BFLOAT16) or (
+            held is not other and other.dtype is not declared
+        ):
+            declared = _declared((self, other))
+        return _round(_SILENT.copy().run(ufunc, *((held, mine) if turned else (mine, held))), declared)
 
     setattr(Array, name, operator)
 
@@ -169,7 +178,9 @@ for _name, _ufunc in {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge"
 
 def _round(result: np.ndarray, declared: np.dtype) -> Array:
     """One rounding of a float result to `declared`; integers and booleans keep their own dtype."""
-    if declared is not FLOAT32 and (declared is BFLOAT16 or declared in EIGHTS) and result.dtype.kind == "f":
+    if result.dtype is FLOAT32 and declared is FLOAT32:
+        return Array(result, declared)
+    if (declared is BFLOAT16 or declared in EIGHTS) and result.dtype.kind == "f":
         return Array(result.astype(declared).astype(FLOAT32), declared)
     return _as(result, declared)
 

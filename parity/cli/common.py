@@ -119,9 +119,9 @@ def limits(isolate: bool, time_limit: float, memory_limit: float | None) -> Proc
     Raises:
         UsageError: there is a limit, and no process of its own.
     """
-    from parity.isolation import ProcessLimits
-
     if isolate:
+        from parity.isolation import ProcessLimits
+
         return ProcessLimits(time_limit, None if memory_limit is None else int(memory_limit * 2**30))
     for name in ("time_limit", "memory_limit"):
         if click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:

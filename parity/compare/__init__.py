@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, TypeGuard
 import numpy as np
 
 from parity.compare.basis import Basis, Rerun, basis
-from parity.compare.best_logits import unknown_choices
 from parity.compare.choices import NOISE, as_they_are, judge_choices, judge_exact, judge_pair
 from parity.compare.constants import check_constants
 from parity.compare.evidence import Copies, lack_of_scores
@@ -28,7 +27,6 @@ from parity.compare.hidden_pages import UNTOLD, unseen_pages
 from parity.compare.kept import less_than_whole, refuse_without, resting_on, unscored, with_choices, with_rows
 from parity.compare.lucky import with_more_roundings
 from parity.compare.numbers import judge_numbers
-from parity.compare.origins import held_instead
 from parity.compare.passes import ChainPasses
 from parity.compare.places import attest, mark, segment, shows_first_in, witnesses
 from parity.compare.quantised import UNSETTLED, but_for_steps, by_noise, off_grid, unsettled
@@ -48,7 +46,6 @@ from parity.compare.report import (
     join,
 )
 from parity.compare.rows import StageRows, order, stage_rows
-from parity.compare.sampling.judging import Replayed, replayed
 from parity.compare.scores import contradicting, paired, scores_of, unchecked
 from parity.compare.structure import Finding, check_structure, check_values
 from parity.errors import UsageError
@@ -63,6 +60,7 @@ from parity.stages import Named, declared, select
 
 if TYPE_CHECKING:
     from parity.compare.between import DeviceDifference
+    from parity.compare.sampling.judging import Replayed
 
 
 def compare(
@@ -101,9 +99,11 @@ def compare(
     judged_on = basis(golden, run, names, rerun)
     mode = run.manifest.case.mode
     copies = Copies(golden, mode)
+    forced = frozenset.intersection(*(side.forced for side in run.sides))
 
     def judged(name: str, on: Basis) -> tuple[StageResult, list[Finding]]:
-        return _stage(golden, run, golden.declared[name], _row(policy, golden, run, name), on, copies, without)
+        row = _row(policy, golden, run, name, forced)
+        return _stage(golden, run, golden.declared[name], row, on, copies, without)
 
     staged = {name: judged(name, judged_on) for name in names}
     judged_on, lucky = with_more_roundings(golden, run, [result for result, _ in staged.values()], judged_on, rerun)
@@ -136,9 +136,7 @@ def compare(
         findings=tuple(findings),
         acceptance=acceptance(golden, run),
         first=first,
-        holds=str(held_instead(golden, run, golden.declared[first.stage]) or "")
-        if first and not keeps and not _two_devices(run) and not golden.imagined
-        else "",
+        holds=_held(golden, run, first),
         verdict=verdict,
         reproduce=f"parity diff {run.command} "
         + quoted("--golden", golden.folder, *(word for glob in globs for word in ("--stage", glob)))
@@ -169,9 +167,9 @@ def compare(
     )
 
 
-def _row(policy: Policy, golden: TrustedGolden, run: DumpView, name: str) -> Row:
+def _row(policy: Policy, golden: TrustedGolden, run: DumpView, name: str, forced: frozenset[str]) -> Row:
     """What a stage is judged by: behind quantised caches a local one that hides some of its inputs as a chained one."""
-    case, forced = golden.manifest.case, frozenset.intersection(*(side.forced for side in run.sides))
+    case = golden.manifest.case
     hidden = bool(case.kv_cache) and len(segment(name, golden.declared, forced)) > 1
     return policy.row(name, mode_of(run.manifest.case.mode, case.kv_cache, hidden))
 
@@ -301,7 +299,7 @@ def _judged(
     choice = scored in golden.declared
     if named.stage.exact and _two_devices(run):
         return _pair(golden, run, rows, row, on), []
-    replay = replayed(golden, run, rows) if choice else None
+    replay = _replayed(golden, run, rows) if choice else None
     if row.judge == "exact" or (scored and not choice):  # a family whose drafts no scores choose
         against = _against(golden, run, rows, replay) if choice else None
         judged = judge_exact(rows, row, against, replay.settled if replay else as_they_are)
@@ -321,8 +319,35 @@ def _judged(
         scores = common[1]
     against, settled = _against(golden, run, rows, replay), replay.settled if replay else as_they_are
     judged = _explained(judge_choices(rows, scores, row, against, on.undecided(rows, scores), settled), scores)
-    judged = with_choices(judged, count, left, unknown_choices(rows, scores) if scores else 0, without)
+    judged = with_choices(judged, count, left, _unknown(rows, scores) if scores else 0, without)
     return replay.told(judged, rows) if replay else judged, []
+
+
+def _replayed(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Replayed | None:
+    """A replay of the choices in these rows; None where nothing is drawn."""
+    if not golden.manifest.case.draws:
+        return None
+    from parity.compare.sampling.judging import replayed
+
+    return replayed(golden, run, rows)
+
+
+def _unknown(rows: StageRows, scores: StageRows) -> int:
+    """Rows of which nobody can tell whether the choice is a bug: the golden keeps no score of it."""
+    if scores.known is None:
+        return 0
+    from parity.compare.best_logits import unknown_choices
+
+    return unknown_choices(rows, scores)
+
+
+def _held(golden: TrustedGolden, run: DumpView, first: Place | None) -> str:
+    """What the stage of the first failure holds instead, where whole tensors of one device say."""
+    if first is None or golden.keeps or run.keeps or _two_devices(run) or golden.imagined:
+        return ""
+    from parity.compare.origins import held_instead
+
+    return str(held_instead(golden, run, golden.declared[first.stage]) or "")
 
 
 def _against(golden: TrustedGolden, run: DumpView, rows: StageRows, replay: Replayed | None) -> np.ndarray:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from parity.compare.flips import EXPERTS, Flips, differing, hidden_layers
-from parity.compare.hidden_experts import HiddenExperts
 from parity.compare.rebased import ForcedGolden, RebasedGolden, SettledRun
 from parity.compare.report import OwnExperts
 from parity.compare.rows import FLOOR, StageRows, stage_rows
-from parity.compare.tipped import Moved, beyond, moved
 from parity.errors import Inconclusive, ParityError
 from parity.golden.views import DumpView, TrustedGolden
+
+if TYPE_CHECKING:
+    from parity.compare.tipped import Moved
 
 
 class Rerun(Protocol):
@@ -61,7 +62,12 @@ class Basis:
 
     def undecided(self, rows: StageRows, scores: StageRows | None) -> np.ndarray:
         """Which of these choices [R] lack evidence: no token that whatever experts do not explain."""
-        return np.asarray(self.excluded(rows) & ~beyond(rows, scores, self.moved))
+        excluded = self.excluded(rows)
+        if not excluded.any():
+            return excluded
+        from parity.compare.tipped import beyond
+
+        return np.asarray(excluded & ~beyond(rows, scores, self.moved))
 
     def excluded(self, rows: StageRows) -> np.ndarray:
         """Which of these rows [R] lack evidence."""
@@ -143,6 +149,9 @@ def _flips(
 
     def again(seen: DumpView, prompts: Sequence[int]) -> DumpView:
         return _once_more(golden, seen, prompts, rerun, floor=False)
+
+    from parity.compare.hidden_experts import HiddenExperts
+    from parity.compare.tipped import moved
 
     hidden = HiddenExperts(truth, run, again)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import sqrt
 
 import numpy as np
@@ -59,7 +58,7 @@ class Copies:
         due = _due(rows)
         for source, values in self._sources(rows):
             copied = due & _alike(values, rows.device)
-            for prompt in np.unique(rows.prompt).tolist():
+            for prompt in rows.prompts:
                 for name, within in zip(PASSES, (rows.round == 0, rows.round > 0), strict=True):
                     here = within & (rows.prompt == prompt)
                     counts = int((due & here).sum()), int((copied & here).sum())
@@ -107,13 +106,13 @@ class Copies:
 
 def _due(rows: StageRows) -> np.ndarray:
     """Rows [R] of tensors in which more than one rounding lies between the golden and its floor."""
-    due = np.zeros(len(rows.prompt), dtype=bool)
-    changes = np.flatnonzero(np.diff(rows.prompt) | np.diff(rows.round)) + 1
-    edges = [0, *changes.tolist(), len(rows.prompt)]
-    for part in (slice(*pair) for pair in pairwise(edges)):
-        golden, floor = rows.golden[part], rows.noise_floor[part]
-        due[part] = golden.size >= FEW and float((golden.astype(floor.dtype) != floor).mean()) > DUE
-    return due
+    edges = np.flatnonzero(np.diff(rows.prompt, prepend=-1) | np.diff(rows.round, prepend=-1))
+    counts = np.diff(edges, append=len(rows.prompt))
+    golden, floor = (side.reshape(len(side), -1) for side in (rows.golden, rows.noise_floor))
+    differ = np.count_nonzero(golden.astype(floor.dtype) != floor, axis=1)
+    sizes = counts * golden.shape[1]
+    due = (sizes >= FEW) & (np.add.reduceat(differ, edges) / np.maximum(sizes, 1) > DUE)
+    return np.repeat(due, counts)
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -121,7 +120,8 @@ def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     one, other = (side.reshape(len(side), -1) for side in (one, other))
     equal = same_rows(one[:, :FIRST].astype(np.float32), other[:, :FIRST].astype(np.float32))
     left = np.flatnonzero(equal)
-    equal[left] = same_rows(one[left].astype(np.float32), other[left].astype(np.float32))
+    if left.size:
+        equal[left] = same_rows(one[left].astype(np.float32), other[left].astype(np.float32))
     return equal
 
 
@@ -190,7 +190,7 @@ def lack(
             return Lack(f"{statistic.replace('_', ' ')} lets {what} {share:.0%} wrong pass: it bounds nothing")
     if device.ulps and _doubles(device.ulps, row):
         return Lack(f"its bound in ULP lets every element double in {device.ulps.unit}: it bounds nothing")
-    if row.judge == "noise" and not row.copies and any(_copied(rows, prompt) for prompt in np.unique(rows.prompt)):
+    if row.judge == "noise" and not row.copies and any(_copied(rows, prompt) for prompt in rows.prompts):
         return Lack("it is the golden bit for bit, which the bfloat16 reference is not: was the answer handed in?")
     return None
 
@@ -231,7 +231,10 @@ def _doubles(ulps: UlpDistances, row: Row) -> bool:
 
 def _copied(rows: StageRows, prompt: int) -> bool:
     """Whether a prompt is the golden, rounded once, where the floor shows that more rounding was due."""
-    golden, device, floor = (side[rows.prompt == prompt] for side in (rows.golden, rows.device, rows.noise_floor))
+    own = rows.prompt == prompt
+    if not _rounded(rows.golden[own][:1], rows.device[own][:1]):
+        return False
+    golden, device, floor = (side[own] for side in (rows.golden, rows.device, rows.noise_floor))
     return golden.size >= FEW and _rounded(golden, device) and not _rounded(golden, floor)
 
 

@@ -137,7 +137,7 @@ def _histories(golden: DumpView, rows: StageRows, edges: np.ndarray, counts: np.
     """Of each row the rows cached before its pass, the drafts accepted in the round before it and in its own, and the
     tokens that are left."""
     drafter = "drafter" in rows.named.name
-    clocks = [Clock.of(case, golden.manifest) for case in golden.manifest.case.prompts]
+    clocks = Clock.all_of(golden)
     seen = []
     for prompt, round_ in zip(rows.prompt[edges].tolist(), rows.round[edges].tolist(), strict=True):
         clock = clocks[prompt]
@@ -164,7 +164,7 @@ def _committed(golden: DumpView, rows: StageRows) -> np.ndarray:
     """Committed rows of a drafter pass: known tokens; the head's stages start at the last of them."""
     if rows.named.stage.side != "drafter":
         return np.full(len(rows.prompt), -1)
-    clocks = [Clock.of(case, golden.manifest) for case in golden.manifest.case.prompts]
+    clocks = Clock.all_of(golden)
     head = rows.named.name in ("drafter.pre_head_hidden", "drafter.logits", "drafter.draft_tokens")
     one = head or rows.named.stage.axes[0] == "B"  # a block begins with one known token
     due = [

@@ -8,13 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from parity.compare.basis import Basis
-from parity.compare.best_logits import judge_best
 from parity.compare.hidden_pages import UNTOLD, unseen_pages
 from parity.compare.records import Held, held
 from parity.compare.report import FAIL, INCONCLUSIVE, WHOLE, StageResult, join
 from parity.compare.rows import StageRows, same_rows
 from parity.compare.scores import shared
-from parity.compare.sketched import judge_sketched
 from parity.compare.structure import Finding
 from parity.errors import UsageError
 from parity.golden.views import DumpView
@@ -46,6 +44,9 @@ def less_than_whole(
         return None
     if row.judge not in ("noise", "relative", "none"):
         raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}: that needs whole tensors")
+    from parity.compare.best_logits import judge_best
+    from parity.compare.sketched import judge_sketched
+
     sketched = any(side.form.sketch for one in tensors for side in one.sides[:2])
     judge = judge_sketched if sketched and all(map(_sketchable, tensors)) else judge_best
     result, findings = judge(golden, named, tensors, on.excluded, row, without)

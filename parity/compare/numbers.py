@@ -10,10 +10,9 @@ import numpy as np
 from parity.compare import statistics
 from parity.compare.evidence import Lack, lack
 from parity.compare.places import first_of, labels, where
-from parity.compare.relations import CLEARLY
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, StageResult, join
 from parity.compare.rows import HALF_ULP, NOISY, StageRows, pooled_ratio, quantile, row_floors
-from parity.compare.statistics import beyond, fit
+from parity.compare.statistics import beyond, fits
 from parity.compare.structure import Finding, check_values
 from parity.metrics import PairMetrics, measure, topk_overlap
 from parity.policy import OWN, Bound, Row
@@ -104,6 +103,7 @@ def judge_numbers(rows: StageRows, excluded: np.ndarray, row: Row) -> tuple[Stag
     floor = measure(rows.golden, rows.noise_floor, row_axes=1)
     unit = "relative" if row.judge == "relative" else "noise"
     errors = RowErrors.of(rows, excluded, device, floor, unit)
+    floors = errors.floor if unit == "noise" else row_floors(floor.rows.rel_l2, excluded)
     keep = ~excluded
     figures = errors.statistics(keep) if keep.any() else {}
     figures |= _directed(rows, keep, row) if figures else {}
@@ -117,7 +117,7 @@ def judge_numbers(rows: StageRows, excluded: np.ndarray, row: Row) -> tuple[Stag
         verdict=verdict,
         rows_apart=int(excluded.sum()),
         relative_l2=device.rel_l2,
-        floor_l2=pooled_ratio(row_floors(floor.rows.rel_l2, excluded)[keep], np.ones(keep.sum()), errors.weight[keep]),
+        floor_l2=pooled_ratio(floors[keep], np.ones(keep.sum()), errors.weight[keep]),
         max_abs=device.max_abs,
         mean_abs=device.mean_abs,
         cosine=device.cosine,
@@ -146,10 +146,10 @@ def _directed(rows: StageRows, keep: np.ndarray, row: Row) -> dict[str, float]:
     golden, device, floor = (
         side if keep.all() else side[keep] for side in (rows.golden, rows.device, rows.noise_floor)
     )
-    line = fit(golden, device)
     if row.judge == "relative":
+        (line,) = fits(golden, device)
         return {"scale": abs(line.scale), "bias": abs(line.bias)}
-    return dict(zip(("scale", "bias"), beyond(line, fit(golden, floor)), strict=True))
+    return dict(zip(("scale", "bias"), beyond(*fits(golden, device, floor)), strict=True))
 
 
 def _plain(device: PairMetrics, floor: PairMetrics, unit: str) -> dict[str, float]:
@@ -184,6 +184,8 @@ def failing_place(errors: RowErrors, row: Row) -> dict[str, Any]:
     """The worst row, and the first one beyond its own bound: in the first tensor (by round, then prompt) that breaks a
     bound alone. Where that tensor is off as a whole (a scale, a bias) and no row of it is, its worst row stands for it.
     """
+    from parity.compare.relations import CLEARLY
+
     rows, keep = errors.rows, ~errors.excluded
     bad, size = errors.bad(row), errors.device / errors.floor
     first = None

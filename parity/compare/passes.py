@@ -22,7 +22,7 @@ class ChainPasses:
         """The passes of a golden."""
         if not family_of(golden.manifest.model.family).chain:
             return cls()
-        return cls(tuple(Clock.of(prompt, golden.manifest) for prompt in golden.manifest.case.prompts))
+        return cls(tuple(Clock.all_of(golden)))
 
     def number(self, place: Place) -> int:
         """0 for the committed rows, then one for each chain row; what a round computes behind its drafts comes last."""

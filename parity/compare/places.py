@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare.facts import Facts
 from parity.compare.passes import ChainPasses
-from parity.compare.relations import relation
 from parity.compare.report import DISPUTED, FAIL, NOT_JUDGED, WARN, Place, StageResult
 from parity.compare.rows import StageRows
 from parity.compare.scores import scores_of
@@ -71,8 +69,15 @@ def where(
         first=place_of(rows, first),
         worst=place_of(rows, worst),
         bad_rows=int(bad.sum()),
-        relation=relation(bad, judged & ~unclear, Facts.of(rows.source, rows)) if rows.source is not None else "",
+        relation=_relation(rows.source, rows, bad, judged & ~unclear) if rows.source is not None else "",
     )
+
+
+def _relation(golden: DumpView, rows: StageRows, bad: np.ndarray, judged: np.ndarray) -> str:
+    from parity.compare.facts import Facts
+    from parity.compare.relations import relation
+
+    return relation(bad, judged, Facts.of(golden, rows))
 
 
 GROWTH = 1.5

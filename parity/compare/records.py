@@ -58,8 +58,7 @@ def held(
 
 
 def _held(golden: DumpView, sides: Sequence[Side], named: Named) -> Iterator[Held]:
-    for prompt, case in enumerate(golden.manifest.case.prompts):
-        clock = Clock.of(case, golden.manifest)
+    for prompt, clock in enumerate(Clock.all_of(golden)):
         for round_ in range(clock.rounds):
             places: list[tuple[DumpView, TensorPlace]] = [
                 (dump, (variant, prompt, round_, named.name)) for dump, variant in sides

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -62,6 +63,11 @@ class StageRows:
         return replace(self, **arrays)
 
     @property
+    def prompts(self) -> list[int]:
+        """Numbers of the prompts that the rows are of, ascending; `np.unique` loads masked arrays for it."""
+        return [int(number) for number in np.flatnonzero(np.bincount(self.prompt))]
+
+    @property
     def labels(self) -> np.ndarray:
         """Prompt, round and position of each row, int64 [R, 3]."""
         return np.stack([self.prompt, self.round, self.position], axis=1)
@@ -99,6 +105,19 @@ class Clock:
         drafted = family.cached(prompt, told.acceptance_length, told.accepted_drafts, map(golden.case.drafts, count(1)))
         return cls(prompt, (1, *told.acceptance_length), drafted, family)
 
+    @classmethod
+    def all_of(cls, golden: DumpView) -> Sequence[Clock]:
+        """Those of a golden's prompts, made once for all stages.
+
+        Raises:
+            UsageError: as `of`.
+        """
+        manifest, clocks = _clocks.get(golden, (None, ()))
+        if manifest is not golden.manifest:
+            clocks = [cls.of(case, golden.manifest) for case in golden.manifest.case.prompts]
+            _clocks[golden] = golden.manifest, clocks
+        return clocks
+
     @property
     def rounds(self) -> int:
         """Rounds in all, prefill included."""
@@ -130,6 +149,10 @@ class Clock:
         return self.drafted[round_ - 1]
 
 
+_clocks: WeakKeyDictionary[DumpView, tuple[Manifest, Sequence[Clock]]] = WeakKeyDictionary()
+"""By golden, with the manifest that they are of."""
+
+
 def stage_rows(
     golden: DumpView, run: DumpView, named: Named, *, device: Variant | None = None, mode: str | None = None
 ) -> StageRows | None:
@@ -149,9 +172,8 @@ def stage_rows(
     sides: list[tuple[DumpView, Variant]] = [(golden, "float32"), (run, device or case.precision)]
     sides += [] if named.stage.exact else [(golden, FLOOR[mode or case.mode])]
     parts: list[list[np.ndarray]] = [[] for _ in sides]
-    labels: list[np.ndarray] = []
-    for prompt, prompt_case in enumerate(golden.manifest.case.prompts):
-        clock = Clock.of(prompt_case, golden.manifest)
+    places: list[tuple[int, int, int]] = []
+    for prompt, clock in enumerate(Clock.all_of(golden)):
         for round_ in range(clock.rounds):
             aligned = _aligned(sides, named, prompt, round_)
             if aligned is not None:
@@ -159,14 +181,21 @@ def stage_rows(
                 for part, tensor in zip(parts, tensors, strict=True):
                     part.append(tensor)
                 start = first if named.stage.cache else 0
-                position = clock.first(named.name, round_, start) + first - start + np.arange(len(tensors[0]))
-                labels.append(np.stack([np.full_like(position, prompt), np.full_like(position, round_), position]))
-    if not labels:
+                places.append((prompt, round_, clock.first(named.name, round_, start) + first - start))
+    if not places:
         return None
     joined = [np.concatenate(part) for part in parts]
-    prompts, rounds, positions = np.concatenate(labels, axis=1)
     floor = None if named.stage.exact else joined[2]
+    prompts, rounds, positions = _labels(places, [len(part) for part in parts[0]])
     return StageRows(named, joined[0], joined[1], floor, prompts, rounds, positions, golden)
+
+
+def _labels(places: Sequence[tuple[int, int, int]], lengths: Sequence[int]) -> np.ndarray:
+    """Prompt, round and position of every row, int64 [3, R], from those of each tensor's first row and its length."""
+    labels = np.repeat(np.array(places, np.int64).T, lengths, axis=1)
+    before = np.cumsum(lengths) - lengths
+    labels[2] += np.arange(labels.shape[1]) - np.repeat(before, lengths)
+    return labels
 
 
 def _aligned(
@@ -177,9 +206,12 @@ def _aligned(
     Where a side shows the last row only, it is compared with the last one of the others.
     """
     places = [(dump, (variant, prompt, round_, named.name)) for dump, variant in sides]
-    if not all(place in dump.rows for dump, place in places):
-        return None
-    starts = [dump.rows[place].start for dump, place in places]
+    starts = []
+    for dump, place in places:
+        row = dump.rows.get(place)
+        if row is None:
+            return None
+        starts.append(row.start)
     start = min(starts)
     if max(starts) == start:
         stored = [dump.stored(*place) for dump, place in places]

@@ -155,7 +155,6 @@ def _metrics(table: np.ndarray, rows: StageRows) -> PairMetrics:
         golden_constant=_constant(finite),
         device_constant=False,
         worst_element=None,
-        worst_row=None,
         nonfinite=NonFinite(),
         rows=RowSums((len(table),), table),
     )

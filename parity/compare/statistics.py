@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import exp, expm1, hypot, inf, sqrt
 
 import numpy as np
@@ -28,8 +29,31 @@ that its square never counts."""
 CHUNK = 1 << 20
 
 
-Standardised = tuple[slice, np.ndarray, np.ndarray]
-"""Some rows, and of these golden [N, C] and error [N, C] over the golden row's RMS."""
+@dataclass(frozen=True, eq=False)
+class GoldenRows:
+    """Some rows of a golden, float32 [N, C], and what is of them alone: two fits of one stage ask for it."""
+
+    values: np.ndarray
+
+    @cached_property
+    def weight(self) -> np.ndarray:
+        """One over each row's RMS [N, 1]; 0 for a row of zeros."""
+        size = np.sqrt(np.mean(np.square(self.values, dtype=np.float64), axis=1, keepdims=True))
+        return np.asarray(np.divide(1.0, size, out=np.zeros_like(size), where=size > 0))
+
+    @cached_property
+    def units(self) -> np.ndarray:
+        """The values over their row's RMS, float64 [N, C]."""
+        return np.asarray(self.values * self.weight)
+
+    @cached_property
+    def sums(self) -> tuple[float, float]:
+        """Sum of these, and of their squares."""
+        return float(self.units.sum()), float(np.einsum("rc,rc->", self.units, self.units))
+
+
+Standardised = tuple[slice, GoldenRows, np.ndarray]
+"""Some rows, the golden's values of these, and the error [N, C] over the golden row's RMS."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +76,30 @@ def fit(golden: np.ndarray, other: np.ndarray) -> LineFit:
     A golden without spread has no scale; its bias is the mean error. No BLAS: its threads cost twenty times what the
     sums of a small stage do.
     """
-    golden, other = (side.reshape(len(side), -1) for side in (golden, other))
+    return fits(golden, other)[0]
+
+
+def fits(golden: np.ndarray, *others: np.ndarray) -> list[LineFit]:
+    """As `fit`, of several against one golden."""
+    golden, others = golden.reshape(len(golden), -1), tuple(other.reshape(len(other), -1) for other in others)
+    whole = list(_chunks(golden)) if golden.size <= CHUNK else None
+    return [_fit(golden, other, whole) for other in others]
+
+
+def _fit(golden: np.ndarray, other: np.ndarray, whole: list[tuple[slice, GoldenRows]] | None) -> LineFit:
     count = golden.size
     sums = np.zeros(5)
-    kept = list(_standardised(golden, other)) if count <= CHUNK else None
-    for _, x, e in kept or _standardised(golden, other):
-        products = (np.einsum("rc,rc->", *pair) for pair in ((x, x), (x, e), (e, e)))
-        sums += (x.sum(dtype=np.float64), e.sum(dtype=np.float64), *products)
+    kept = None if whole is None else list(_standardised(whole, other))
+    for _, rows, e in kept or _standardised(_chunks(golden), other):
+        crossed = np.einsum("rc,rc->", rows.units, e)
+        sums += (rows.sums[0], e.sum(), rows.sums[1], crossed, np.einsum("rc,rc->", e, e))
     mean, error = sums[:2] / count
     spread = sums[2] - count * mean * mean
     # A constant golden: what is left of its spread is the rounding of the sums.
     scale = (sums[3] - count * mean * error) / spread if spread > 1e-6 * count else 0.0
     bias = error - scale * mean
     noise = sqrt(sums[4] / count)
-    parts = kept or _standardised(golden, other)
+    parts = kept or _standardised(_chunks(golden), other)
     by_row, by_column = _scores(parts, golden.shape, scale, bias, mean, max(spread, 1e-6 * count))
     scale_error, bias_error = (
         hypot(clustered(rows, noise), clustered(columns, noise))
@@ -89,20 +123,23 @@ def beyond(device: LineFit, floor: LineFit) -> tuple[float, float]:
     )
 
 
-def _standardised(golden: np.ndarray, other: np.ndarray) -> Iterator[Standardised]:
-    """A chunk at a time; zero rows stay zero."""
+def _chunks(golden: np.ndarray) -> Iterator[tuple[slice, GoldenRows]]:
     step = max(CHUNK // max(golden.shape[1], 1), 1)
     for start in range(0, len(golden), step):
         part = slice(start, start + step)
         with np.errstate(invalid="ignore", over="ignore"):
-            x = golden[part].astype(np.float32)
-            e = other[part].astype(np.float32) - x
-        bad = ~np.isfinite(e)
-        if bad.any():
-            x, e = np.where(bad, 0, x), np.where(bad, 0, e)
-        size = np.sqrt(np.mean(np.square(x, dtype=np.float64), axis=1, keepdims=True))
-        weight = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
-        yield part, x * weight, e * weight
+            yield part, GoldenRows(golden[part].astype(np.float32))
+
+
+def _standardised(chunks: Iterable[tuple[slice, GoldenRows]], other: np.ndarray) -> Iterator[Standardised]:
+    """A chunk at a time; zero rows stay zero."""
+    for part, rows in chunks:
+        with np.errstate(invalid="ignore", over="ignore"):
+            e = other[part].astype(np.float32) - rows.values
+        finite = np.isfinite(e)
+        if not finite.all():
+            rows, e = GoldenRows(np.where(finite, rows.values, 0)), np.where(finite, e, 0)
+        yield part, rows, e * rows.weight
 
 
 def _scores(
@@ -110,8 +147,8 @@ def _scores(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Each row's and each column's part in the error of scale and bias: [2, R] and [2, C]."""
     rows, columns = np.zeros((2, shape[0])), np.zeros((2, shape[1]))
-    for part, x, e in parts:
-        left, slope = x * -scale, x - mean
+    for part, golden, e in parts:
+        left, slope = golden.units * -scale, golden.units - mean
         left += e  # in place: most of a small stage's time goes into new arrays
         left -= bias
         slope *= left

@@ -403,6 +403,8 @@ class Manifest(Record):
         """
         from parity.golden.consistent import refuse_contradictions
 
+        if data in _checked:
+            return _checked[data]
         if files.values(data) > limits.VALUES:
             raise UsageError(f"{path} holds more than {limits.VALUES} values")
         try:
@@ -419,6 +421,10 @@ class Manifest(Record):
                 "your own that writes dumps seals them: `parity seal DIR`)"
             )
         refuse_contradictions(manifest, path)
+        if len(data) <= KEPT_BYTES:
+            _checked[data] = manifest
+            while len(_checked) > KEPT:
+                _checked.pop(next(iter(_checked)), None)
         return manifest
 
     def written(self) -> bytes:
@@ -428,6 +434,12 @@ class Manifest(Record):
     def replace(self, folder: Path) -> None:
         """Write this over `folder`/manifest.json: the old one or the new one is there, never half of one."""
         files.put(folder / FILE, self.written())
+
+
+KEPT, KEPT_BYTES = 4, 2 << 20
+"""How many manifests of this size a process remembers by their bytes: gates and nights open one golden many times."""
+
+_checked: dict[bytes, Manifest] = {}
 
 
 HOLDERS = (BaseModel, dict, tuple, list)

@@ -6,9 +6,9 @@ import ast
 import hashlib
 import sys
 import sysconfig
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +19,9 @@ ROOMS = ("references", "device", "fixtures", "reports")
 """Its subpackages that are packages of their own: what judges and what is judged."""
 
 INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+Locate = Callable[[str], Path | None]
+"""`located`, which may remember what it found."""
 
 
 def package(module: str) -> str:
@@ -40,12 +43,13 @@ def reached(starts: Iterable[str], follow: Collection[str] = ()) -> set[str]:
     waiting = {whole for name in starts for whole in _packages(name)}
     roots = {package(name) for name in waiting} | set(follow)
     modules: set[str] = set()
+    sought = cache(located)  # a name is imported by many
     while waiting:
         name = waiting.pop()
         modules.add(name)
-        path = located(name)
+        path = sought(name)
         if path is not None and _own(name, path, roots):
-            waiting |= _imports(path, name) - modules
+            waiting |= _imports(path, name, sought) - modules
     return modules
 
 
@@ -135,17 +139,21 @@ def _read(path: Path, changed: int) -> _Source:
     )
 
 
-def _imports(path: Path, module: str) -> set[str]:
+def _imports(path: Path, module: str, sought: Locate) -> set[str]:
     """Names of the modules that a source file imports, with the packages around them."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     source = _read(path, path.stat().st_mtime_ns)
     names = set(source.calls) | {name for name in source.strings if name in sys.modules}
     for node in source.imports:
-        names |= set(_from(node, package)) if isinstance(node, ast.ImportFrom) else {alias.name for alias in node.names}
+        names |= (
+            set(_from(node, package, sought))
+            if isinstance(node, ast.ImportFrom)
+            else {alias.name for alias in node.names}
+        )
     return {whole for name in names for whole in _packages(name)}
 
 
-def _from(node: ast.ImportFrom, package: str) -> Iterator[str]:
+def _from(node: ast.ImportFrom, package: str, sought: Locate) -> Iterator[str]:
     """What `from x import y` reaches: x, the module y, or the module that y was made in."""
     parts = package.split(".") if node.level else []
     base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [node.module])])
@@ -153,7 +161,7 @@ def _from(node: ast.ImportFrom, package: str) -> Iterator[str]:
     for alias in node.names:
         name = f"{base}.{alias.name}"
         made = getattr(vars(sys.modules[base]).get(alias.name), "__module__", None) if base in sys.modules else None
-        if name in sys.modules or (base.split(".")[0] not in sys.stdlib_module_names and located(name)):
+        if name in sys.modules or (base.split(".")[0] not in sys.stdlib_module_names and sought(name)):
             yield name
         elif isinstance(made, str):
             yield made

@@ -97,7 +97,8 @@ def ratio(error: Array, norm: Array, differs: Array) -> Array:
 
 def relative(error: float, norm: float, differs: bool) -> float:
     """`ratio` of one pair."""
-    return float(ratio(np.asarray(error), np.asarray(norm), np.asarray(differs)))
+    quotient = error / norm if norm > 0 else inf if differs else 0.0
+    return inf if isnan(quotient) else quotient
 
 
 def cosine_distance(m: Moments) -> float:

@@ -12,7 +12,7 @@ from parity.metrics import stream as streaming
 from parity.metrics import sums as at
 from parity.metrics.dtypes import unit_of
 from parity.metrics.moments import Moments
-from parity.metrics.record import Index, NonFinite, PairMetrics, RowSums, UlpDistances, WorstElement, WorstRow
+from parity.metrics.record import Index, NonFinite, PairMetrics, RowSums, UlpDistances, WorstElement
 from parity.metrics.sums import Partial
 
 
@@ -76,7 +76,6 @@ def _metrics(golden: Array, device: Array, leading: int, total: Partial, ulps: U
         golden_constant=moments.golden_constant,
         device_constant=moments.device_constant,
         worst_element=worst,
-        worst_row=_worst_row(rows) if moments.n else None,
         nonfinite=_nonfinite(total.counts, golden.shape),
         rows=rows,
         ulps=ulps,
@@ -92,7 +91,7 @@ def _moments(golden: Array, device: Array, leading: int, sums: Array) -> Moments
 
 
 def _index(flat: int, shape: tuple[int, ...]) -> Index:
-    return tuple(int(place) for place in np.unravel_index(flat, shape))
+    return tuple(np.array(np.unravel_index(flat, shape)).tolist())
 
 
 def _worst_element(golden: Array, device: Array, flat: int) -> WorstElement | None:
@@ -101,11 +100,6 @@ def _worst_element(golden: Array, device: Array, flat: int) -> WorstElement | No
     index = _index(flat, golden.shape)
     g, d = float(golden[index]), float(device[index])
     return WorstElement(index, g, d, abs(d - g))
-
-
-def _worst_row(rows: RowSums) -> WorstRow:
-    flat = int(rows.rel_l2.argmax())
-    return WorstRow(_index(flat, rows.shape), float(rows.rel_l2.flat[flat]))
 
 
 def _nonfinite(counts: Array, shape: tuple[int, ...]) -> NonFinite:

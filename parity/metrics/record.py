@@ -133,7 +133,7 @@ class PairMetrics:
         cosine_distance: 1 - cosine, from e (Gram determinant), so that it is exact when tiny. Both sides
             zero: 0; only one: 1.
         golden_constant, device_constant: more than one finite pair, all of that side equal.
-        worst_element, worst_row: None where `count` is 0.
+        worst_element: None where `count` is 0.
         nonfinite: NaN and infinities.
         rows: per-row sums.
         ulps: None unless they were asked for.
@@ -148,10 +148,18 @@ class PairMetrics:
     golden_constant: bool
     device_constant: bool
     worst_element: WorstElement | None
-    worst_row: WorstRow | None
     nonfinite: NonFinite
     rows: RowSums = field(repr=False)
     ulps: UlpDistances | None = None
+
+    @cached_property
+    def worst_row(self) -> WorstRow | None:
+        """None where `count` is 0."""
+        if not self.count:
+            return None
+        flat = int(self.rows.rel_l2.argmax())
+        index = tuple(int(place) for place in np.unravel_index(flat, self.rows.shape))
+        return WorstRow(index, float(self.rows.rel_l2.flat[flat]))
 
     @property
     def cosine(self) -> float:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from parity.arrays import Array, DType
 from parity.metrics import sums
 from parity.metrics.sums import Partial
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 CHUNK = 1 << 20
 """Elements in a tile: enough to make a task worth a thread, at most 32 MiB of float64 temporaries in NumPy."""
@@ -68,6 +71,8 @@ def compiles() -> bool:
 @cache
 def pool(threads: int) -> ThreadPoolExecutor:
     """Worker threads; the kernels release the GIL."""
+    from concurrent.futures import ThreadPoolExecutor
+
     return ThreadPoolExecutor(threads, thread_name_prefix="parity-metrics")
 
 
@@ -92,17 +97,20 @@ def stream(
     """The sums of a whole pair; its first `leading` axes are rows, the others columns."""
     shape = golden.shape
     rows, columns = prod(shape[:leading]), prod(shape[leading:])
-    total = Partial.empty(rows)
     if not golden.size:
-        return total
+        return Partial.empty(rows)
     flat_golden, flat_device = _flattened(golden, rows), _flattened(device, rows)
     if flat_golden is not None and flat_device is not None:
         golden, device, leading, shape = flat_golden, flat_device, 1, (rows, columns)
+
+    total = Partial.empty(rows)
 
     def work(tile: Tile) -> Partial:
         g, d = (np.ascontiguousarray(side[tile.index]).reshape(tile.shape) for side in (golden, device))
         return fold(g, d, unit)
 
+    if golden.size <= chunk:
+        return work(Tile((), 0, 0, (rows, columns)))
     for tile, part in _each(work, cut(shape, leading, chunk), threads):
         total.add(part, tile.row, tile.column, columns)
     return total

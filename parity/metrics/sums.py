@@ -101,11 +101,14 @@ def fold(golden: Array, device: Array, unit: DType | None) -> Partial:
 
 def _add_up(part: Partial, g: Array, d: Array, finite: Array) -> None:
     rows, counts = part.rows, part.counts
-    e = d - g
-    absolute = np.abs(e)
-    terms = (finite, g, e, absolute, e * e, g * g, g * e)
-    for column, term in enumerate(terms):
-        rows[:, column] = term.sum(axis=1, dtype=np.float64)
+    terms = np.empty((MAX - G, *g.shape))
+    e, absolute = np.subtract(d, g, out=terms[E - G]), terms[AE - G]
+    terms[0] = g
+    np.abs(e, out=absolute)
+    for column, one, other in ((EE, e, e), (GG, g, g), (GE, g, e)):
+        np.multiply(one, other, out=terms[column - G])
+    rows[:, G:MAX] = terms.sum(axis=2).T  # one call: of a small tile a call costs more than its sums
+    rows[:, N] = np.count_nonzero(finite, axis=1)
     rows[:, MAX] = absolute.max(axis=1)
     if finite.any():
         counts[WORST] = np.where(finite, absolute, -1.0).argmax()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,7 +33,6 @@ from parity.shown import RETURNED, VIEWS, PartlyShown, View, check_declarations,
 from parity.stages import declared
 from tests.sample import WHOLE
 
-BASIS = import_module("parity.compare.basis")
 NAMES = declared(3, 1)
 FLIPPED = 1
 """The prompt in which the clean device chooses other experts than the golden within noise, in chained bfloat16."""
@@ -201,7 +199,7 @@ def test_a_token_that_tipped_experts_explain_stays_undecided(golden, run_through
     run = choosing(run_through("tokens", "chained", "bfloat16", "", returned), runner_up(golden, True))
     changes = tipped.moved
     monkeypatch.setattr(
-        BASIS,
+        tipped,
         "moved",
         lambda *asked: {name: dict.fromkeys(known, 1e3) for name, known in changes(*asked).items()},
     )

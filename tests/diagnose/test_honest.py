@@ -218,7 +218,7 @@ def test_a_counterfactual_is_not_searched_for_what_wrong_rows_hold_instead(tmp_p
     pair = clean(SHORT)
     drifting(Q, 0.1)(pair)
     golden, run, _ = compared(pair, tmp_path)
-    monkeypatch.setattr("parity.compare.held_instead", lambda *of: "another row")
+    monkeypatch.setattr("parity.compare.origins.held_instead", lambda *of: "another row")
     assert compare(golden, run, POLICY).holds == "another row"
     golden.imagined = True
     assert compare(golden, run, POLICY).holds == ""
