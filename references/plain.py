@@ -23,7 +23,7 @@ from parity.references.checkpoint import read_eos
 from parity.references.kv_cache import Quantiser
 from parity.references.loop import SpeculativeLoop
 from parity.references.peagle import PEagle
-from parity.references.roundings import Roundings
+from parity.references.roundings import Roundings, linear_by_chance
 from parity.references.target import Target
 
 __all__ = ["PlainTarget", "Request", "dump_golden", "load_loop"]
@@ -145,14 +145,15 @@ class PlainTarget:
 
 
 class Reordered(TorchFunctionMode):
-    """Every product with a weight summed in an order drawn by number; 0 is the order of the checkpoint.
+    """Every product with a weight summed in an order drawn by number, and linear layers rounded by chance; 0 is the
+    order of the checkpoint.
 
     Sums over heads, keys and norms keep theirs, as in `parity.references.roundings`.
     """
 
     def __init__(self, number: int):
         super().__init__()
-        self.number = number
+        self.number, self.draw = number, torch.Generator().manual_seed(number)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -163,6 +164,8 @@ class Reordered(TorchFunctionMode):
             order = torch.randperm(x.shape[-1], generator=torch.Generator().manual_seed(self.number))
             axis = 1 if func is F.linear else 0
             args = (x[..., order], weight.index_select(axis, order), *rest)
+            if func is F.linear and x.dtype == torch.bfloat16:
+                return linear_by_chance(*args[:2], rest[0] if rest else None, self.draw)
         return func(*args, **(kwargs or {}))
 
 
