@@ -165,7 +165,7 @@ class Reordered(TorchFunctionMode):
             axis = 1 if func is F.linear else 0
             args = (x[..., order], weight.index_select(axis, order), *rest)
             if func is F.linear and x.dtype == torch.bfloat16:
-                return linear_by_chance(*args[:2], rest[0] if rest else None, self.draw)
+                return linear_by_chance(args[0], args[1], rest[0] if rest else None, self.draw)
         return func(*args, **(kwargs or {}))
 
 
