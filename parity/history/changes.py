@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from parity.compare.report import FAIL, PASS, WARN
+from parity.compare.report import FAIL
+from parity.history.consistent import GOOD
 from parity.history.series import SHORT, Stamp
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ def counted_words(counts: tuple[int, int, int]) -> str:
 RECENT = 14
 """Nights for which good, quiet and lost things are told; what is worse is told as long as it lasts."""
 
-GOOD = (PASS, WARN)
 CELL = "cell"
 Bounded = tuple[str, str, str, str]
 """(stage, mode, metric, unit)"""
