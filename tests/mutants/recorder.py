@@ -19,6 +19,7 @@ RECORD, GOLDENS = os.environ.get("MUTANTS_RECORD"), os.environ.get("MUTANTS_GOLD
 costs: dict[str, float] = {}
 fixtures: dict[str, float] = {}
 needs: dict[str, list[str]] = {}
+red: set[str] = set()
 
 
 def _clock() -> float:
@@ -89,6 +90,12 @@ def pytest_runtest_protocol(item, nextitem):
             running.switch_context("")
 
 
+def pytest_runtest_logreport(report) -> None:
+    """Which tests fail without a mutant."""
+    if report.failed:
+        red.add(report.nodeid)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef, request):
     """What fixtures of a session or a module cost: every selection of tests pays for them once."""
@@ -108,7 +115,8 @@ def pytest_sessionfinish(session) -> None:
         return
     path = Path(RECORD) / "costs.json"
     known = json.loads(path.read_text()) if path.exists() else {"tests": {}, "fixtures": {}, "needs": {}}
-    known["tests"] |= costs
+    known["tests"] |= {test: cost for test, cost in costs.items() if test not in red}
+    known["red"] = sorted(red.union(known.get("red", ())))
     known["fixtures"] |= fixtures
     known["needs"] |= needs
     path.write_text(json.dumps(known))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from subprocess import CompletedProcess
 
@@ -20,11 +21,12 @@ def record(tmp_path, monkeypatch):
         (tmp_path / file).touch()
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
 
-    def ending(code: int, said: str):
+    def ending(code: int, said: str, red: int = 0):
         def run(command, stdout, **options):
             stdout.write(said)
             stdout.flush()
-            (tmp_path / "record" / "costs.json").write_text("{}")
+            known = {"tests": dict.fromkeys(map(str, range(1000)), 1.0), "red": [f"test_{one}" for one in range(red)]}
+            (tmp_path / "record" / "costs.json").write_text(json.dumps(known))
             return CompletedProcess(command, code)
 
         monkeypatch.setattr(mutants.subprocess, "run", run)
@@ -33,11 +35,18 @@ def record(tmp_path, monkeypatch):
     return ending
 
 
-@pytest.mark.parametrize(("code", "said"), [(1, "1 failed, 9 passed\n"), (2, "1 error\n"), (4, "")])
-def test_a_recording_that_is_not_green_ends_with_one_sentence(record, tmp_path, code, said):
+@pytest.mark.parametrize(("code", "said", "red"), [(1, "6 failed, 1000 passed\n", 6), (2, "1 error\n", 0), (4, "", 0)])
+def test_a_recording_that_is_not_green_ends_with_one_sentence(record, tmp_path, code, said, red):
     with pytest.raises(SystemExit, match=r"^[^\n]* not green [^\n]*$"):
-        record(code, said)
+        record(code, said, red)
     assert not (tmp_path / "record" / "costs.json").exists()  # the next call records again
+
+
+def test_a_test_that_is_red_without_a_mutant_is_left_out_and_named(record, tmp_path, capsys):
+    record(1, "1 failed, 1000 passed\n", 1)
+    assert (
+        tmp_path / "record" / "costs.json"
+    ).exists() and "left out, red without a mutant: test_0" in capsys.readouterr().out
 
 
 def test_a_green_recording_is_kept(record, tmp_path):
