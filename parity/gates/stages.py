@@ -17,8 +17,9 @@ from parity.errors import DeviceFailed, ParityError, UsageError
 from parity.gates.context import EXACT, GateContext
 from parity.gates.gate import Check
 from parity.golden.manifest import Mode
-from parity.golden.views import GoldenSlice
+from parity.golden.views import DumpView, GoldenSlice, JoinedGoldens, TrustedGolden
 from parity.guard import raised_text
+from parity.stages import DRAFT_TOKENS
 
 ROUNDS = 3
 """Of the float32 runs: a draft, and behind it two that find its rows in the caches, rejected ones and accepted ones."""
@@ -53,10 +54,11 @@ def constants_check(context: GateContext) -> Check:
 
 
 def float32_checks(context: GateContext) -> Iterator[Check]:
-    """The device in float32 over the longest prompt's first rounds; not judged where it does not offer float32."""
-    prompts = context.golden.manifest.case.prompts
-    longest = max(range(len(prompts)), key=lambda number: len(prompts[number].ids))
-    view = GoldenSlice(context.golden, longest, ROUNDS)
+    """The device in float32 over the longest prompt's first rounds; not judged where it does not offer float32.
+
+    Where nothing is drafted in these, over all rounds of that prompt and of the longest one in which something is.
+    """
+    numbers, view = _telling(context.golden)
     try:
         refused = context.offers(EXACT)
     except UsageError:
@@ -73,9 +75,31 @@ def float32_checks(context: GateContext) -> Iterator[Check]:
         except Exception as error:
             yield Check(f"{EXACT} {mode}", INCONCLUSIVE, f"in float32 {_broke(error)}")
             continue
-        name = f"{EXACT} {mode}, prompt {prompts[longest].id}, {len(report.stages)} stages"
-        place = report.first and replace(report.first, prompt=longest)
+        ids = " and ".join(context.golden.manifest.case.prompts[number].id for number in numbers)
+        name = f"{EXACT} {mode}, prompt {ids}, {len(report.stages)} stages"
+        place = report.first and replace(report.first, prompt=numbers[report.first.prompt])
         yield Check(name, report.verdict, _line(report), _figures(report), place, exact=True)
+
+
+def _telling(golden: TrustedGolden) -> tuple[list[int], TrustedGolden]:
+    """The numbers of the prompts that are judged in float32, and their part of the golden; see `float32_checks`."""
+    prompts, budget = golden.manifest.case.prompts, golden.manifest.case.max_new_tokens
+    longest, *others = sorted(range(len(prompts)), key=lambda number: -len(prompts[number].ids))
+    first = GoldenSlice(golden, longest, ROUNDS)
+    drafting = next((number for number in others if _drafts(golden, number)), None)
+    if drafting is None or _drafts(first, 0):
+        return [longest], first
+    numbers = [longest, drafting]
+    return numbers, JoinedGoldens([GoldenSlice(golden, number, budget, budget) for number in numbers])
+
+
+def _drafts(golden: DumpView, prompt: int) -> bool:
+    """Whether something is drafted."""
+    return any(
+        row.full_shape[0]
+        for (variant, number, _, stage), row in golden.rows.items()
+        if (variant, number, stage) == (EXACT, prompt, DRAFT_TOKENS)
+    )
 
 
 def _broke(error: Exception) -> str:

@@ -48,6 +48,22 @@ def test_a_clean_device_passes_in_float32(context):
     assert not GateReport("numpy", "bfloat16", "", (GateResult("stages", tuple(found)),)).unseen
 
 
+def test_where_the_longest_prompt_drafts_nothing_one_that_drafts_is_judged_as_well(
+    small_golden, tiny, tmp_path, monkeypatch
+):
+    """As prompt lookup does: its drafts had no row that was judged, and a clean device no verdict."""
+    monkeypatch.setattr(stages, "_drafts", lambda golden, prompt: not isinstance(golden, GoldenSlice))
+    asked = dict(target=tiny / "target", drafter=tiny / "drafter", k=4)
+    made = GateContext(
+        trusted(small_golden), "under test", lambda **options: device.load(**asked | options), "bfloat16", tmp_path
+    )
+    prompts = small_golden.manifest.case.prompts
+    longest = max(prompts, key=lambda prompt: len(prompt.ids))
+    found = list(stages.float32_checks(made))
+    assert [check.verdict for check in found] == ["pass", "pass"]
+    assert all(f"prompt {longest.id} and " in check.name for check in found)
+
+
 def only_bfloat16(refusal: type[Exception]):
     def build(precision: str, **options):
         if precision != "bfloat16":
