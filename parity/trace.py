@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, MutableMapping, Sequence
 from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from parity.golden.keeping import Keeping
     from parity.grid import Grid
 
-Tensors = dict[tuple[int, str], NDArray[Any]]
+Tensors = MutableMapping[tuple[int, str], NDArray[Any]]
 """(round, full stage name) to the stage's tensor, logical rows only."""
 
 

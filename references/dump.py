@@ -77,7 +77,9 @@ def dump(request: Request, by: Computed) -> Path:
                     request.progress(number, len(prompts), name)
                     left = [one for one in range(number, len(prompts)) if not (parts and one in parts.done)]
                     group = {
-                        one: PromptRun(request, names, stages, cast, place, one, prompts[one][1], sampling)
+                        one: PromptRun(
+                            request, names, stages, cast, place, one, prompts[one][1], sampling, writer.partial
+                        )
                         for place, one in enumerate(left[: by.prompts])
                     }
                     by.company([one.run for one in group.values()])

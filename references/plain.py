@@ -24,6 +24,7 @@ from parity.references.kv_cache import Quantiser
 from parity.references.loop import SpeculativeLoop
 from parity.references.peagle import PEagle
 from parity.references.roundings import Roundings, linear_by_chance
+from parity.references.spool import Spool
 from parity.references.target import Target
 
 __all__ = ["PlainTarget", "Request", "dump_golden", "load_loop"]
@@ -203,6 +204,8 @@ def dump_golden(request: Request) -> Path:
         load = partial(_load_stored, hot)
     drafter = drafting.drafting(request.drafter).source
     computed = runs.Computed(f"{NAME} + {drafter}", load, modules, target={gpt_oss.__name__})
+    if hot is not None:
+        computed = replace(computed, hold=Spool)
     if hot is not None and request.batch > 1:
         computed = replace(computed, prompts=request.batch, company=hot.company.together)
     return dump.dump(request, computed)

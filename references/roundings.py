@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -97,14 +98,17 @@ def pooled(truth: Tensors, passes: Iterable[Tensors]) -> Tensors:
     The truth plus the root mean square error of the passes, element by element, with the first pass's signs;
     float32, because it stands for an error and not for a value. Every further pass is scaled so that a stage's error
     over all rounds is the first pass's. Integers are the first pass's, and so is every stage in which all passes agree
-    bit for bit.
+    bit for bit. A single pass is the floor.
     """
     passes = iter(passes)
     first = next(passes)
+    second = next(passes, None)
+    if second is None:
+        return first
     errors = {place: _error(truth, first, place) for place in first if first[place].dtype.kind not in "iub"}
     squares, sizes = {place: error**2 for place, error in errors.items()}, _sizes(errors)
     count, differ = 1, set()
-    for other in passes:
+    for other in chain([second], passes):
         count += 1
         drawn = {place: _error(truth, other, place) for place in errors}
         own = _sizes(drawn)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from parity.references.roundings import pooled
 from parity.stages import Named
 from parity.trace import ForcingTrace, Tensors, Trace, forced_names
 
+AnyTrace = TypeVar("AnyTrace", bound=Trace)
 FLOORS: dict[Variant, str] = {"bfloat16": "chained", "bfloat16.local": "local"}
 
 
@@ -67,7 +68,8 @@ class Computed:
 
     `target` are the modules that compute the target alone, out of ids and cached rows that the loop hands them;
     `drafting` those that draft, where they are others than those of the loop. `prompts` go together, each with loops of
-    its own, and `company` carries out what they do: one after the other where nothing else is said.
+    its own, and `company` carries out what they do: one after the other where nothing else is said. `hold` makes what a
+    run's stages are recorded in, given the folder that the golden is written to.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Computed:
     modules: Collection[str]
     drafting: Collection[str] = ()
     target: Collection[str] = ()
+    hold: Callable[[Path], Tensors] = lambda folder: {}
     prompts: int = 1
     company: Callable[[Sequence[Callable[[], Any]]], list[Any]] = one_by_one
 
@@ -136,7 +139,10 @@ class Cast:
 
 @dataclass
 class PromptRun:
-    """One prompt in float32, then in bfloat16 on the same tokens; `write` ends it."""
+    """One prompt in float32, then in bfloat16 on the same tokens; `write` ends it.
+
+    `folder` is where the golden is being written.
+    """
 
     request: Request
     names: dict[str, Named]
@@ -146,6 +152,7 @@ class PromptRun:
     number: int
     ids: Sequence[int]
     sampling: Numbered | None
+    folder: Path
     floors: dict[Variant, Tensors] = field(default_factory=dict)
 
     @property
@@ -160,14 +167,17 @@ class PromptRun:
 
     def run(self) -> None:
         """The truth."""
-        self.record, loop = Trace(self.names), self.cast.truth(self.place)
+        self.record, loop = self._held(Trace(self.names)), self.cast.truth(self.place)
         self._draw(loop)
         self.result = loop.run(self.ids, self.request.max_new_tokens, self.record)
 
     def follow(self, variant: Variant) -> None:
         """A floor."""
         forced, wanted = forced_names(FLOORS[variant], self.names), {named.name for named in self.stages}
-        forcing = partial(ForcingTrace, self.names, true(self.record), forced, keep=wanted.__contains__)
+
+        def forcing() -> ForcingTrace:
+            return self._held(ForcingTrace(self.names, true(self.record), forced, keep=wanted.__contains__))
+
         rounded = self.cast.rounded(self.place, variant)
         self._draw(rounded.loop)
         passes = rounded.passes(self.ids, self.request.max_new_tokens, forcing)
@@ -175,11 +185,19 @@ class PromptRun:
 
     def write(self, writer: DumpWriter) -> None:
         """Add what was recorded to the golden, and forget it."""
-        writer.add(self.number, "float32", self.stages, _kept(self.record.tensors, {one.name for one in self.stages}))
-        truth = self.record.tensors if writer.keep else None
+        wanted, tensors = {one.name for one in self.stages}, self.record.tensors
+        for place in [place for place in tensors if place[1] not in wanted]:
+            del tensors[place]
+        writer.add(self.number, "float32", self.stages, tensors)
         for variant in FLOORS:
-            writer.add(self.number, variant, self.stages, self.floors.pop(variant), truth=truth)
+            floor = self.floors.pop(variant)
+            writer.add(self.number, variant, self.stages, floor, truth=tensors if writer.keep else None)
         del self.record
+
+    def _held(self, trace: AnyTrace) -> AnyTrace:
+        """A trace that records where the computing reference wants it."""
+        trace.tensors = self.cast.by.hold(self.folder)
+        return trace
 
     def _draw(self, loop: SpeculativeLoop[Any, Any]) -> None:
         if self.sampling is not None:
@@ -189,7 +207,3 @@ class PromptRun:
 def true(record: Trace) -> Callable[[int, str], np.ndarray | None]:
     """What a record holds of a round's stage, to be forced."""
     return lambda round_, stage: record.tensors.get((round_, stage))
-
-
-def _kept(tensors: Tensors, wanted: set[str]) -> Tensors:
-    return {place: value for place, value in tensors.items() if place[1] in wanted}

@@ -210,5 +210,5 @@ def _behind(fresh: Tensors, continued: Tensors, cached: int) -> Both:
     for (round_, stage), value in fresh.items():
         rows = len(continued.get((round_, stage), value))
         if round_ == 0 and len(value) - cached <= rows < len(value):
-            fresh = fresh | {(round_, stage): value[len(value) - rows :]}
+            fresh = {**fresh, (round_, stage): value[len(value) - rows :]}
     return fresh, continued

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -39,6 +40,29 @@ from parity.shown import there
 from parity.sketch import Sketched
 from parity.stages import TARGET_EMBED, Named
 from parity.trace import Tensors
+
+SHARD = 2**28
+"""Bytes of tensors from which a shard is written and another one begun: so much of them is in memory at a time."""
+
+
+@dataclass
+class _Shard:
+    """What goes into one file: the first of a prompt's variant, or one of those that follow it."""
+
+    stem: str
+    number: int = 0
+    held: dict[str, NDArray[Any]] = field(default_factory=dict)
+    bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.stem}{f'.{self.number}' if self.number else ''}.safetensors"
+
+    def hold(self, key: str, array: NDArray[Any]) -> str:
+        """Take a tensor in; its digest."""
+        self.held[key] = np.ascontiguousarray(array)
+        self.bytes += array.nbytes
+        return shards.digest(self.held[key])
 
 
 class DumpWriter:
@@ -78,7 +102,7 @@ class DumpWriter:
         whole: Tensors | None = None,
         truth: Tensors | None = None,
     ) -> None:
-        """Write one prompt's tensors of one variant as a shard; cache stages as what changed.
+        """Write one prompt's tensors of one variant, as a shard or several; cache stages as what changed.
 
         Args:
             rank: of a tensor-parallel run; each rank is added alone.
@@ -90,10 +114,7 @@ class DumpWriter:
             UsageError: a tensor is of a dtype that the format does not hold, or of ranks and less than whole.
         """
         by_name = {named.name: named for named in stages}
-        shard = (
-            f"p{prompt:03d}.{variant}.safetensors" if rank == 0 else f"p{prompt:03d}.{variant}.rank{rank}.safetensors"
-        )
-        held: dict[str, NDArray[Any]] = {}
+        shard = _Shard(f"p{prompt:03d}.{variant}{f'.rank{rank}' if rank else ''}")
         previous: dict[str, NDArray[Any] | Sketched] = {}
         for (round_, stage), value in tensors.items():
             start = 0
@@ -109,17 +130,24 @@ class DumpWriter:
                 dtype=_dtype(value, f"{stage} came as {value.dtype}", f"(prompt {prompt}, round {round_})"),
                 shape=(value.shape[0] - start, *value.shape[1:]),
                 start=start,
-                shard=shard,
+                shard=shard.name,
                 sha256="",
                 rank=rank,
                 sharding=(sharding or {}).get(stage, REPLICATED),
             )
             of = None if truth is None else truth.get((round_, stage))
-            held[name] = np.ascontiguousarray(self._kept(described, value, of))
-            self.rows.append(described.model_copy(update={"sha256": shards.digest(held[name])}))
-        self._take(sum(value.nbytes for value in held.values()), shard)
-        shards.write(self.partial / shard, held)
-        self._take((self.partial / shard).stat().st_size - sum(value.nbytes for value in held.values()), shard)
+            digest = shard.hold(name, self._kept(described, value, of))
+            self.rows.append(described.model_copy(update={"sha256": digest}))
+            if shard.bytes >= SHARD:
+                self._write(shard)
+                shard = _Shard(shard.stem, shard.number + 1)
+        if shard.held or not shard.number:
+            self._write(shard)
+
+    def _write(self, shard: _Shard) -> None:
+        self._take(shard.bytes, shard.name)
+        shards.write(self.partial / shard.name, shard.held)
+        self._take((self.partial / shard.name).stat().st_size - shard.bytes, shard.name)
 
     def _kept(self, row: TensorRow, value: NDArray[Any] | Sketched, truth: NDArray[Any] | None) -> NDArray[Any]:
         """What is stored of a tensor; of a floor's where there is a `truth`."""
