@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ class Spool(MutableMapping[tuple[int, str], NDArray[Any]]):
     def __init__(self, folder: Path):
         self.folder = folder
         self._file = TemporaryFile(dir=folder)  # noqa: SIM115 (it lives as long as this)
+        finalize(self, self._file.close)
         self._held: dict[tuple[int, str], Written] = {}
         self._end = 0
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
-from parity.golden import shards
+from parity.golden import shards, store
 from parity.golden.manifest import FILE, Manifest
 from parity.golden.store import Dump, DumpWriter, unchanged_rows
 from parity.stages import declared
@@ -67,6 +67,22 @@ def test_cache_contents_come_back_bit_for_bit_from_what_changed(small_golden):
     stored = [small_golden.stored("float32", 0, r, "kv.drafter.1.k") for r in range(3)]
     assert len(stored[1]) < len(rows[1]), f"{folder} stores whole caches every round"
     assert np.array_equal(rows[2][: len(rows[1])], rows[1])
+
+
+def test_a_variant_of_several_shards_is_the_same_golden(small_golden, tmp_path, monkeypatch):
+    """At real width a prompt's stages are gigabytes: a shard of them is in memory at a time."""
+    monkeypatch.setattr(store, "SHARD", 2**16)
+    made, out = small_golden.manifest, tmp_path / "out"
+    given = {name: getattr(made, name) for name in ("kind", "stages", "created", "producer", "model", "case")}
+    with DumpWriter(out) as writer:
+        for prompt, variant in sorted({(place[1], place[0]) for place in small_golden.rows}):
+            here = [place for place in small_golden.rows if place[:2] == (variant, prompt)]
+            tensors = {place[2:]: small_golden.contents(*place) for place in here}
+            writer.add(prompt, variant, small_golden.declared.values(), tensors)
+        writer.finish(**given)
+    again = Dump(out)
+    assert len(list(out.glob("p000.float32*.safetensors"))) > 3 and again.rows.keys() == small_golden.rows.keys()
+    assert all(np.array_equal(again.stored(*place), small_golden.stored(*place)) for place in again.rows)
 
 
 @pytest.mark.parametrize("changed", [0, 3, 6])
