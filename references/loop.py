@@ -268,8 +268,7 @@ class SpeculativeLoop(Generic[T, D]):
     @point
     def prefill(self, prompt: Tensor) -> None:
         """Round 0: the target over S rows, the drafter over the S-1 rows whose next token is known."""
-        logits = self.tap("target.logits", self.target.forward(prompt))
-        tokens = self.tap("target.tokens", self.prompt_tokens(logits))
+        tokens = self.tap("target.tokens", self.prompt_tokens(self.tap("target.logits", self.target.forward(prompt))))
         self.state.length, self.state.prompt = len(prompt), prompt
         self.state.emitted = [int(tokens[-1])]
         self.prefill_drafter(prompt)

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -35,30 +36,36 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     )
     if GOLDENS and home:
         make = home.make_golden
-        home.make_golden = lambda out, **asked: _kept(make, out, **asked)
+        home.make_golden = lambda out, *given, **asked: _kept(make, out, *given, **asked)
 
 
-def _kept(make, out: Path, **asked):
+def _kept(make, out: Path, *given, **asked):
     from parity.golden.store import Dump
 
-    said = {name: Path(value).read_text() if name == "prompts" else repr(value) for name, value in asked.items()}
+    arguments = signature(make).bind(out, *given, **asked).arguments
+    said = {name: _told(value) for name, value in arguments.items() if name != "out"}
     kept = Path(GOLDENS) / hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
     if not kept.exists():
-        return make(out, **asked) if not RECORD else _keep(_untraced(make, out, **asked), kept)
+        return make(out, *given, **asked) if not RECORD else _keep(_untraced(make, out, *given, **asked), kept)
     shutil.copytree(kept, out)
     return Dump(out)
 
 
-def _untraced(make, out: Path, **asked):
+def _told(value) -> str:
+    """What an argument says: a file's content, as folders of tests change from session to session."""
+    return value.read_text() if isinstance(value, Path) and value.is_file() else repr(value)
+
+
+def _untraced(make, *given, **asked):
     """A golden is copied against a mutant: lines that only its making reaches are no test's, and tracing is slow."""
     import coverage
 
     running = coverage.Coverage.current()
     if running is None:
-        return make(out, **asked)
+        return make(*given, **asked)
     running.stop()
     try:
-        return make(out, **asked)
+        return make(*given, **asked)
     finally:
         running._warn_preimported_source = False  # it was imported under tracing; looking for it trips over torch
         running.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,3 +83,24 @@ def test_a_golden_is_made_without_tracing_and_what_is_traced_behind_it_is_no_err
     monkeypatch.setattr(coverage.Coverage, "current", classmethod(lambda cls: Running()))
     assert recorder._untraced(lambda out: said.append("made") or out, tmp_path) == tmp_path
     assert said == ["stopped", "made", "started"]
+
+
+def test_a_golden_of_prompts_by_place_is_kept_and_copied(monkeypatch, tmp_path):
+    """A fixture hands prompts and tokens over by their place; a copy is made where their content is the same."""
+    made = []
+
+    def make(out, prompts, tokens=48, **changes):
+        made.append(tokens)
+        out.mkdir()
+        return SimpleNamespace(folder=out)
+
+    for name in ("one", "two"):
+        (tmp_path / name).write_text("prompts")
+    monkeypatch.setattr(recorder, "GOLDENS", tmp_path / "kept")
+    monkeypatch.setattr(recorder, "RECORD", tmp_path)
+    monkeypatch.setattr(recorder, "_untraced", lambda make, *given, **asked: make(*given, **asked))
+    monkeypatch.setattr("parity.golden.store.Dump", lambda folder: folder)
+    recorder._kept(make, tmp_path / "a", tmp_path / "one", 12)
+    assert recorder._kept(make, tmp_path / "b", tmp_path / "two", 12) == tmp_path / "b"
+    recorder._kept(make, tmp_path / "c", tmp_path / "one", 13)
+    assert made == [12, 13]
