@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--ending", type=int, default=10, help="Of these, how many come after the last prompt is kept.")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    draw, goldens, wrong, prompts = random.Random(asked.seed), 0, 0, 0
+    draw, goldens, wrong, prompts, layers = random.Random(asked.seed), 0, 0, 0, 0
     left: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as scratch:
         seconds, ending = undisturbed(Path(scratch, "undisturbed"))
@@ -95,6 +95,7 @@ def main() -> None:
             moment = draw.uniform(0, ending if late else seconds)
             was_killed, said, code = killed(out, None if spared else moment, late)
             prompts += "are done already" in said
+            layers += "are recorded already" in said
             if was_killed:
                 left[phase(out)] += 1
             if code or out.exists():  # the kill may come when all is done
@@ -102,7 +103,8 @@ def main() -> None:
                 wrong += code != 0 or contents(out) != wanted
             print(f"\r{left.total()} kills, {goldens} goldens, {wrong} differ", end="", file=sys.stderr, flush=True)
     print(
-        f"\n{left.total()} kills, {prompts} times prompts were taken up, {goldens} goldens done, {wrong} of them differ"
+        f"\n{left.total()} kills, {prompts} times prompts were taken up and {layers} times layers of those under way, "
+        f"{goldens} goldens done, {wrong} of them differ"
     )
     print("left behind: " + ", ".join(f"{name} {count}" for name, count in left.most_common()))
     raise SystemExit(wrong > 0)

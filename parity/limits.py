@@ -28,6 +28,9 @@ VALUES = 20_000_000
 HEADER_BYTES = 16 * MIB
 """Of a safetensors file, which allows 100 MB: headers of 100,000 tensors are smaller, small values unfold 30-fold."""
 
+SPOOL_HEADER_BYTES = 2**16
+"""Of one tensor of a dump under way: its name, dtype, shape and digest."""
+
 UNFOLDED_BYTES = 2**30
 """What one compressed file may unfold to; larger tensors are kept uncompressed, and mapped."""
 

@@ -136,13 +136,13 @@ def _held(out: Path, make: Callable[[Path], object]) -> tuple[Path, int]:
             raise
         with suppress(OSError):
             held = os.open(partial, os.O_RDONLY)
-            if _lock(held) and partial.exists():
+            if lock(held) and partial.exists():
                 return partial, held
             os.close(held)
 
 
-def _lock(file: int) -> bool:
-    """Whether no other process holds it; true where a file system has no locks."""
+def lock(file: int) -> bool:
+    """Whether no other process holds an open file, which this one does now; true where a file system has no locks."""
     if fcntl is None:
         return True
     try:

@@ -41,6 +41,7 @@ class Trace:
 
     Attributes:
         tensors: whole tensors.
+        earlier: places of those that an earlier, interrupted run of the same recorded.
         sketches: those that the device made itself.
         shards: of a tensor-parallel device, how the ranks' tensors of a place merge, and each rank's.
     """
@@ -56,6 +57,7 @@ class Trace:
         self.tensors: Tensors = {}
         self.sketches: dict[tuple[int, str], Sketched] = {}
         self.shards: dict[tuple[int, str], tuple[str, list[NDArray[Any]]]] = {}
+        self.earlier: frozenset[tuple[int, str]] = frozenset()
         self.passed: dict[str, list[NDArray[Any]]] = {}
         self.seen: set[str] = set()
 
@@ -74,6 +76,17 @@ class Trace:
         if self.keep(stage):
             self.tensors[self.round, stage] = np.array(value, order="C")
         return value
+
+    def recorded(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """What of the round an earlier, interrupted run recorded, by stage.
+
+        Args:
+            prefix: with which the names of the stages begin.
+        """
+        if not self.earlier:
+            return {}
+        names = [name for name in self.declared if name.startswith(prefix) and (self.round, name) in self.earlier]
+        return {name: self.tensors[self.round, name] for name in names}
 
     def _admit(self, stage: str, shape: tuple[int, ...]) -> None:
         named = self.declared.get(stage)

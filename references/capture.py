@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from parity.seam import RowTap, Tap
+from parity.trace import Trace
 
 TorchTap = Callable[[str, torch.Tensor], torch.Tensor]
 
@@ -44,6 +45,11 @@ class Wrapped:
         array = to_numpy(value)
         back = self.tap(stage, array)
         return value if back is array else to_torch(back)
+
+    def recorded(self, prefix: str) -> dict[str, torch.Tensor]:
+        """What an earlier, interrupted run recorded of these stages of the round; see `parity.trace.Trace.recorded`."""
+        recorded = self.tap.recorded(prefix) if isinstance(self.tap, Trace) else {}
+        return {stage: to_torch(value) for stage, value in recorded.items()}
 
     def rows(self, stage: str, value: torch.Tensor, first: int, total: int) -> torch.Tensor:
         """Rows `first` … of a stage whose rows come in several passes of a round; see `parity.seam.RowTap`.

@@ -8,7 +8,7 @@ each are pooled where the request asks for them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -18,10 +18,11 @@ import torch
 
 from parity.golden.digests import digest_files
 from parity.golden.keeping import Keeping
-from parity.golden.manifest import Checkpoint, Producer, ProducerPart
+from parity.golden.manifest import Checkpoint, Producer, ProducerPart, Variant
 from parity.golden.parts import Parts
 from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
+from parity.golden.spool import Spool
 from parity.golden.store import DumpWriter
 from parity.references.admission import admitted
 from parity.references.constants import constants
@@ -32,6 +33,7 @@ from parity.references.runs import FLOORS, Cast, Computed, PromptRun, Request
 from parity.references.sampling import table
 from parity.sampling import read_sampling
 from parity.stages import Named, declared
+from parity.trace import Tensors
 
 OWN = "references: hf_target"
 """How the name of a golden begins whose target is this one's."""
@@ -70,6 +72,7 @@ def dump(request: Request, by: Computed) -> Path:
     keep = Keeping(kept_stages, request.positions, names) if kept_stages or request.positions else None
     with DumpWriter(request.out, request.max_bytes, keep, [len(ids) for _, ids in prompts]) as writer:
         cases, group = [], {}
+        hold = _records(by, parts, writer)
         for number, (name, ids) in enumerate(prompts):
             generation = parts.take(number, writer) if parts else None
             if generation is None:
@@ -77,9 +80,7 @@ def dump(request: Request, by: Computed) -> Path:
                     request.progress(number, len(prompts), name)
                     left = [one for one in range(number, len(prompts)) if not (parts and one in parts.done)]
                     group = {
-                        one: PromptRun(
-                            request, names, stages, cast, place, one, prompts[one][1], sampling, writer.partial
-                        )
+                        one: PromptRun(request, names, stages, cast, place, one, prompts[one][1], sampling, hold)
                         for place, one in enumerate(left[: by.prompts])
                     }
                     by.company([one.run for one in group.values()])
@@ -112,6 +113,13 @@ def dump(request: Request, by: Computed) -> Path:
     if parts:
         parts.remove()
     return request.out
+
+
+def _records(by: Computed, parts: Parts | None, writer: DumpWriter) -> Callable[[int, Variant], Tensors]:
+    """What makes the record of a prompt's stages of a variant: in memory, on disk, or on disk to be taken up."""
+    if not by.spooled:
+        return lambda number, variant: {}
+    return parts.spool if parts else lambda number, variant: Spool(writer.partial)
 
 
 def _identity(request: Request, checkpoints: Mapping[str, Checkpoint], who: Producer) -> str:

@@ -92,6 +92,11 @@ def embed(table: torch.Tensor, ids: torch.Tensor, tap: Tap) -> torch.Tensor:
     return tap("target.embed", table[ids])
 
 
+def as_it_is(part: str, rows: torch.Tensor) -> torch.Tensor:
+    """What a cache in the model's own dtype makes of the rows that are written to it."""
+    return rows
+
+
 def layer(
     config: Config,
     number: int,
@@ -99,7 +104,7 @@ def layer(
     hidden: torch.Tensor,
     cache: Cache | None,
     tap: Tap,
-    hold: Tap = lambda part, rows: rows,
+    hold: Tap = as_it_is,
 ) -> tuple[torch.Tensor, Cache]:
     """Run one decoder layer over S new rows.
 
@@ -124,6 +129,28 @@ def layer(
     return tapped("out", hidden + mixture(config, weights, ffn_in, tapped)), cache
 
 
+def complete(done: Mapping[str, torch.Tensor]) -> bool:
+    """Whether a run can go on behind a layer of which these stages are known, by full stage name."""
+    return {"k", "v", "out"} <= {stage.rpartition(".")[2] for stage in done}
+
+
+def continued(
+    done: Mapping[str, torch.Tensor], cache: Cache | None, tap: Tap, hold: Tap = as_it_is
+) -> tuple[torch.Tensor, Cache]:
+    """What `layer` returns where its stages are known: each is handed over, and nothing is computed.
+
+    Args:
+        done: what was handed over when the layer was computed, by full stage name, all that `complete` asks for.
+    """
+    back = {stage.rpartition(".")[2]: tap(stage, value) for stage, value in done.items()}
+    return back["out"], extended(cache, hold("k", back["k"]), hold("v", back["v"]))
+
+
+def extended(cache: Cache | None, k: torch.Tensor, v: torch.Tensor) -> Cache:
+    """A cache with the rows that follow."""
+    return (k, v) if cache is None else (torch.cat((cache[0], k)), torch.cat((cache[1], v)))
+
+
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last axis; wide until after the weight, then one cast."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -146,9 +173,7 @@ def attention(
     q = tap("q", rotate(linear(weights, "self_attn.q_proj", x).view(count, -1, size), cos, sin))
     k = tap("k", rotate(linear(weights, "self_attn.k_proj", x).view(count, -1, size), cos, sin))
     v = tap("v", linear(weights, "self_attn.v_proj", x).view(count, -1, size))
-    k, v = hold("k", k), hold("v", v)
-    if cache is not None:
-        k, v = torch.cat((cache[0], k)), torch.cat((cache[1], v))
+    k, v = extended(cache, hold("k", k), hold("v", v))
     mixed = attend(q, k, v, weights["self_attn.sinks"], allowed(positions, len(k), window))
     return tap("attn_out", linear(weights, "self_attn.o_proj", mixed.flatten(1))), (k, v)
 

@@ -18,13 +18,12 @@ from torch.overrides import TorchFunctionMode
 
 from parity.golden.manifest import Producer
 from parity.references import drafting, dump, gpt_oss, runs, stored
-from parity.references.capture import TorchTap, ignore
+from parity.references.capture import TorchTap, Wrapped, ignore
 from parity.references.checkpoint import read_eos
 from parity.references.kv_cache import Quantiser
 from parity.references.loop import SpeculativeLoop
 from parity.references.peagle import PEagle
 from parity.references.roundings import Roundings, linear_by_chance
-from parity.references.spool import Spool
 from parity.references.target import Target
 
 __all__ = ["PlainTarget", "Request", "dump_golden", "load_loop"]
@@ -110,14 +109,19 @@ class PlainTarget:
         """Feed ids [S] behind the cached rows; logits [S, V]. `streams[l]` holds in_of[l], [S, H], l = 0 … L."""
         with self.sums:
             hidden = gpt_oss.embed(self.embeddings, ids, self.tap)
-            for number, weights in enumerate(self.layers):
+            for number in range(len(self.layers)):
                 self.streams[number] = hidden
-                hold = {} if self.quantiser is None else {"hold": partial(self.quantiser.through, layer=number)}
-                hidden, self.cache[number] = gpt_oss.layer(
-                    self.config, number, weights, hidden, self.cache[number], self.tap, **hold
-                )
+                hidden, self.cache[number] = self._layer(number, hidden)
             self.streams[len(self.layers)] = hidden
             return gpt_oss.head(self.config, self.outer, hidden, self.tap)
+
+    def _layer(self, number: int, hidden: torch.Tensor) -> tuple[torch.Tensor, gpt_oss.Cache]:
+        """One layer; not computed where an interrupted run recorded all that the next one needs."""
+        hold = gpt_oss.as_it_is if self.quantiser is None else partial(self.quantiser.through, layer=number)
+        recorded = self.tap.recorded(f"target.layers.{number}.") if isinstance(self.tap, Wrapped) else {}
+        if gpt_oss.complete(recorded):
+            return gpt_oss.continued(recorded, self.cache[number], self.tap, hold)
+        return gpt_oss.layer(self.config, number, self.layers[number], hidden, self.cache[number], self.tap, hold)
 
     def taps(self, inputs: tuple[int, ...]) -> torch.Tensor:
         """The residual streams entering these layers, concatenated in this order: [S, T*H]."""
@@ -205,7 +209,7 @@ def dump_golden(request: Request) -> Path:
     drafter = drafting.drafting(request.drafter).source
     computed = runs.Computed(f"{NAME} + {drafter}", load, modules, target={gpt_oss.__name__})
     if hot is not None:
-        computed = replace(computed, hold=Spool)
+        computed = replace(computed, spooled=True)
     if hot is not None and request.batch > 1:
         computed = replace(computed, prompts=request.batch, company=hot.company.together)
     return dump.dump(request, computed)

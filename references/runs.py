@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -68,8 +67,8 @@ class Computed:
 
     `target` are the modules that compute the target alone, out of ids and cached rows that the loop hands them;
     `drafting` those that draft, where they are others than those of the loop. `prompts` go together, each with loops of
-    its own, and `company` carries out what they do: one after the other where nothing else is said. `hold` makes what a
-    run's stages are recorded in, given the folder that the golden is written to.
+    its own, and `company` carries out what they do: one after the other where nothing else is said. Stages are
+    recorded on disk where it is `spooled`, in memory otherwise.
     """
 
     name: str
@@ -77,7 +76,7 @@ class Computed:
     modules: Collection[str]
     drafting: Collection[str] = ()
     target: Collection[str] = ()
-    hold: Callable[[Path], Tensors] = lambda folder: {}
+    spooled: bool = False
     prompts: int = 1
     company: Callable[[Sequence[Callable[[], Any]]], list[Any]] = one_by_one
 
@@ -141,7 +140,7 @@ class Cast:
 class PromptRun:
     """One prompt in float32, then in bfloat16 on the same tokens; `write` ends it.
 
-    `folder` is where the golden is being written.
+    `hold` makes what a prompt's stages of a variant are recorded in.
     """
 
     request: Request
@@ -152,7 +151,7 @@ class PromptRun:
     number: int
     ids: Sequence[int]
     sampling: Numbered | None
-    folder: Path
+    hold: Callable[[int, Variant], Tensors]
     floors: dict[Variant, Tensors] = field(default_factory=dict)
 
     @property
@@ -167,7 +166,7 @@ class PromptRun:
 
     def run(self) -> None:
         """The truth."""
-        self.record, loop = self._held(Trace(self.names)), self.cast.truth(self.place)
+        self.record, loop = self._held(Trace(self.names), "float32"), self.cast.truth(self.place)
         self._draw(loop)
         self.result = loop.run(self.ids, self.request.max_new_tokens, self.record)
 
@@ -176,7 +175,8 @@ class PromptRun:
         forced, wanted = forced_names(FLOORS[variant], self.names), {named.name for named in self.stages}
 
         def forcing() -> ForcingTrace:
-            return self._held(ForcingTrace(self.names, true(self.record), forced, keep=wanted.__contains__))
+            made = ForcingTrace(self.names, true(self.record), forced, keep=wanted.__contains__)
+            return self._held(made, variant)
 
         rounded = self.cast.rounded(self.place, variant)
         self._draw(rounded.loop)
@@ -194,9 +194,9 @@ class PromptRun:
             writer.add(self.number, variant, self.stages, floor, truth=tensors if writer.keep else None)
         del self.record
 
-    def _held(self, trace: AnyTrace) -> AnyTrace:
-        """A trace that records where the computing reference wants it."""
-        trace.tensors = self.cast.by.hold(self.folder)
+    def _held(self, trace: AnyTrace, variant: Variant) -> AnyTrace:
+        trace.tensors = self.hold(self.number, variant)
+        trace.earlier = frozenset(trace.tensors)
         return trace
 
     def _draw(self, loop: SpeculativeLoop[Any, Any]) -> None:

@@ -1,4 +1,7 @@
-"""The prompts of a golden that are done, kept beside it until it is whole: a dump that was killed goes on there."""
+"""What is done of a golden, kept beside it until it is whole: a dump that was killed goes on there.
+
+Whole prompts are shards with a file that says so; of those under way, what was recorded lies in spools.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from pydantic import ValidationError
 from parity import files, limits
 from parity.errors import UsageError
 from parity.golden import shards
-from parity.golden.manifest import Generation, Record, TensorRow
+from parity.golden.manifest import Generation, Record, TensorRow, Variant
+from parity.golden.spool import Spool, of_another
 from parity.golden.store import DumpWriter
 from parity.progress import note
 
@@ -64,6 +68,20 @@ class Parts:
             _link(writer.partial / name, self.folder / name)
         part = Part(golden=self.golden, generation=generation, tensors=rows)
         files.put(self.folder / f"p{number:03d}.json", part.model_dump_json().encode())
+        for spool in self.folder.glob(f"p{number:03d}.*.spool"):
+            spool.unlink()
+
+    def spool(self, number: int, variant: Variant) -> Spool:
+        """Where a prompt's stages are recorded until it is done: with what an earlier run of the command recorded.
+
+        Raises:
+            UsageError: another process records there, or it is of another golden.
+        """
+        self.folder.mkdir(exist_ok=True)
+        spool = Spool(self.folder, f"p{number:03d}.{variant}.spool", self.golden)
+        if spool:
+            note(f"{spool.path}: {len(spool)} tensors are recorded already")
+        return spool
 
     def remove(self) -> None:
         """Remove the folder: the golden is whole."""
@@ -82,10 +100,7 @@ class Parts:
             note(f"{path} is damaged: its prompt is computed again")
             return None
         if part.golden != self.golden:
-            raise UsageError(
-                f"{self.folder} is of another golden (other checkpoints, prompts, options or sources): remove it, or "
-                "choose another --out"
-            )
+            raise UsageError(of_another(self.folder))
         return part
 
 

@@ -91,7 +91,7 @@ def test_what_only_has_the_name_of_a_left_over_stays_and_the_others_go(tmp_path,
 
 @pytest.mark.parametrize("write", [lambda out: write_whole(out, "whole"), lambda out: partial_folder(out).__enter__()])
 def test_what_another_sweeps_before_it_is_locked_is_begun_again(write, tmp_path, monkeypatch):
-    lock, asked = partial._lock, []
+    lock, asked = partial.lock, []
 
     def late(file):
         asked.append(file)
@@ -101,7 +101,7 @@ def test_what_another_sweeps_before_it_is_locked_is_begun_again(write, tmp_path,
             return False
         return lock(file)
 
-    monkeypatch.setattr(partial, "_lock", late)
+    monkeypatch.setattr(partial, "lock", late)
     write(tmp_path / "out")
     assert len(asked) == 2
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -74,6 +76,36 @@ def test_the_golden_is_the_same_bit_for_bit_and_prompts_together_read_each_weigh
         assert whole.rows.keys() == streamed.rows.keys() and len(whole.rows) > (900 if WHOLE else 500)
         assert all(np.array_equal(whole.stored(*place), streamed.stored(*place)) for place in whole.rows)
     assert visits[3] < visits[1] / 3 and [*visits.values()] == sorted({*visits.values()}, reverse=True), visits
+
+
+@pytest.mark.parametrize("dies_at", [1, 9, 25, 40, 53] if WHOLE else [9, 40])
+def test_a_dump_that_was_killed_goes_on_behind_its_last_whole_layer(pair, tmp_path, monkeypatch, dies_at):
+    """In the truth, of a prompt and of a round, and in the floors; nothing but what was under way is computed again."""
+    computed, layer = [], gpt_oss.layer
+
+    def counted(*given):
+        computed.append(given[1])
+        if len(computed) == dies_at:
+            raise KeyboardInterrupt
+        return layer(*given)
+
+    def run(out):
+        computed.clear()
+        with suppress(KeyboardInterrupt):
+            dumped(pair, out, memory=0.01, batch=3, resume=True)
+        gc.collect()  # a process that is killed holds no file any more
+        return len(computed)
+
+    monkeypatch.setattr(gpt_oss, "layer", counted)
+    before = run(tmp_path / "killed")
+    assert before == dies_at and not (tmp_path / "killed").exists()
+    dies_at = None
+    after, whole = run(tmp_path / "killed"), run(tmp_path / "undisturbed")
+    assert before + after <= whole + 6  # one of each prompt, in both floors, was not recorded yet
+    one, other = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).glob("p*")} for name in ("killed", "undisturbed")
+    )
+    assert one == other and not list(tmp_path.glob("*.parts"))
 
 
 def test_a_run_that_fails_ends_the_others():
