@@ -29,7 +29,7 @@ sys.path[0] = str(HOUSE)  # or this file's folder would be searched for the pack
 
 from parity.api import compare_dumps, diagnose_device, open_golden, run_device  # noqa: E402
 from parity.golden.views import TrustedGolden  # noqa: E402
-from parity.producers import ReferenceRerun  # noqa: E402
+from parity.oracles import ReferenceRerun  # noqa: E402
 
 DEVICE = "docs.ports.nkipy_gpt_oss:load"
 EXAMPLE = "examples/models/gpt_oss"

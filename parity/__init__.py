@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from parity.gates.gate import GateReport
     from parity.golden.store import Dump
     from parity.isolation import ProcessLimits
+    from parity.oracles import ReferenceRerun
     from parity.policy import Policy, read_policy
-    from parity.producers import ReferenceRerun, dump_golden
+    from parity.producers import dump_golden
     from parity.seam import Description, Device
     from parity.tensors import Bounds, TensorReport, TensorResult, assert_parity, compare_tensors
 
@@ -70,7 +71,8 @@ _PLACES = {
     "parity.golden.store": ("Dump",),
     "parity.isolation": ("ProcessLimits",),
     "parity.policy": ("Policy", "read_policy"),
-    "parity.producers": ("ReferenceRerun", "dump_golden"),
+    "parity.oracles": ("ReferenceRerun",),
+    "parity.producers": ("dump_golden",),
     "parity.seam": ("Description", "Device"),
     "parity.tensors": ("Bounds", "TensorReport", "TensorResult", "assert_parity", "compare_tensors"),
 }

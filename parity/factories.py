@@ -15,8 +15,8 @@ from typing import Any
 from parity.errors import NotOffered, UsageError
 from parity.factory_options import read_option, takes
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
+from parity.partly_shown import shown_only
 from parity.seam import Batched, Device, Layered, Multiply, Operate, Operation, Operations, Rotary, Work
-from parity.shown import shown_only
 
 ENGINES = dict.fromkeys(("numpy", "xla", "nkipy", "neuron"), "parity.device") | {"torch": "parity.device.torch"}
 """Devices with a name of their own, and the module of each: its function `load` builds it."""

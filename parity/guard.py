@@ -21,6 +21,7 @@ from parity.endings import Terminated, arrived, from_outside, raise_swallowed
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.golden.sources import ROOMS, package
 from parity.limits import LANES, TOKENS
+from parity.partly_shown import PartlyShown
 from parity.seam import (
     Batched,
     Continuing,
@@ -39,7 +40,7 @@ from parity.seam import (
     Synchronizes,
     Tap,
 )
-from parity.shown import PartlyShown, check_declarations
+from parity.shown import check_declarations
 
 INSTRUMENT = Path(__file__).parent
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, fields
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from weakref import finalize
-
-import numpy as np
 
 from parity.bundled import published_configs, tiny
 from parity.errors import NotOffered, UsageError
@@ -23,8 +18,8 @@ from parity.golden.smaller import Smaller
 from parity.golden.store import Dump
 from parity.golden.views import DumpView, TrustedGolden
 from parity.home import fresh
+from parity.oracles import REFERENCES, ReferenceRerun, load_reference, missing
 from parity.pair_sizes import read_pair
-from parity.partial import scratch
 from parity.plan import GoldenPlan, golden_plan
 from parity.progress import Progress, quiet
 from parity.schedule import scheduled
@@ -35,38 +30,8 @@ if TYPE_CHECKING:
     from parity.gates.context import GateContext
     from parity.isolation import IsolatedFactory, ProcessLimits
 
-REFERENCES = {
-    "own": "parity.references.dump",
-    "plain": "parity.references.plain",
-    "vllm": "parity.references.vllm_capture.dump",
-    "eagle": "parity.references.eagle_capture",
-}
-"""Who can make a golden.
-
-The PyTorch references, the same with the plain target, vLLM in its own environment, the official EAGLE-3 of a checkout.
-"""
-
 DRAFTERS = {"eagle": "eagle3"}
 """The tiny drafter of a reference that is not for P-EAGLE."""
-
-
-def load_reference(name: str, threads: int) -> ModuleType:
-    """The producer of this name, torch computing on this many threads: its `Request` and `dump_golden`.
-
-    The fields of a `Request` are the options that its producer takes.
-
-    Raises:
-        UsageError: torch or transformers is not installed.
-    """
-    try:
-        import_module("torch").set_num_threads(threads)
-        return import_module(REFERENCES[name])
-    except ModuleNotFoundError as error:
-        raise _missing(error) from None
-
-
-def _missing(error: ModuleNotFoundError) -> UsageError:
-    return UsageError(f"the references need {error.name}: pip install 'parity-harness[references]' -c constraints.txt")
 
 
 def dump_golden(
@@ -150,7 +115,7 @@ def read_prompts(path: Path, target: Path, drafter: Path) -> list[tuple[str, lis
         read = import_module("parity.references.prompts").read_prompts
         found: list[tuple[str, list[int]]] = read(path, target, read_pair(target, drafter).vocab)
     except ModuleNotFoundError as error:
-        raise _missing(error) from None
+        raise missing(error) from None
     return found
 
 
@@ -328,41 +293,6 @@ def counterfactuals(golden: TrustedGolden, threads: int) -> tuple[Callable[[str]
     kept = case.partial_kv, case.kv_cache
     known = offered(golden.manifest.model.family, *map(bool, kept))
     return lambda precision: module.Counterfactuals(target, drafter, case.ks, precision, *kept), known
-
-
-class ReferenceRerun:
-    """`parity.compare.basis.Rerun` by the PyTorch references, each run's once; what it writes goes with it."""
-
-    def __init__(self, progress: Progress = quiet) -> None:
-        self._progress = progress
-        self._made: dict[tuple[Path, Path, str, tuple[int, ...], str, bool, int], Dump] = {}
-        self._folders = ExitStack()
-        finalize(self, self._folders.close)
-
-    def __call__(
-        self, golden: TrustedGolden, run: DumpView, prompts: Sequence[int], floor: bool = True, roundings: int = 1
-    ) -> DumpView:
-        """The reference with the run's experts, on as many threads as the golden was made with.
-
-        Raises:
-            ParityError: torch is not installed, the golden is not the references' own, or its checkpoints are not here.
-        """
-        case = run.manifest.case.mode, tuple(prompts), _experts(run, prompts)
-        key = golden.folder, run.folder, *case, floor, roundings
-        if key not in self._made:
-            load_reference("own", max(golden.manifest.producer.threads, 1))
-            folder = self._folders.enter_context(scratch("rerun"))
-            rerun = import_module("parity.references.rerun").rerun
-            self._made[key] = Dump(rerun(golden, run, prompts, folder / "golden", self._progress, floor, roundings))
-        return self._made[key]
-
-
-def _experts(run: DumpView, prompts: Sequence[int]) -> str:
-    """A digest of the experts that a run has over these prompts, shown or inferred."""
-    seen = hashlib.sha256()
-    for place in sorted(place for place in run.rows if place[3].endswith(".experts") and place[1] in prompts):
-        seen.update(repr((place, np.asarray(run.stored(*place)).tolist())).encode())
-    return seen.hexdigest()
 
 
 def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:

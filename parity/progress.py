@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import logging
 
 Progress = Callable[[int, int, str], None]
 """Told (done, total, what is at work)."""
@@ -12,15 +16,27 @@ def quiet(done: int, total: int, name: str) -> None:
     """No progress."""
 
 
+_notes = {"printed": False}
+"""Whether the command line runs here: `logging` is loaded for a note, which most commands have none of."""
+
+
 def note(sentence: str) -> None:
     """Say what could not be told, as a warning of the logger `parity`."""
     import logging
 
-    logging.getLogger("parity").warning("%s", sentence)
+    logger = logging.getLogger("parity")
+    if _notes["printed"] and logger.propagate:
+        logger.addHandler(_printing())
+        logger.propagate = False
+    logger.warning("%s", sentence)
 
 
 def print_notes() -> None:
     """Print notes on standard error as the command line does: one line each, behind `parity:`."""
+    _notes["printed"] = True
+
+
+def _printing() -> logging.Handler:
     import logging
 
     from parity.plain import echo
@@ -29,7 +45,4 @@ def print_notes() -> None:
         def emit(self, record: logging.LogRecord) -> None:
             echo(f"parity: {record.getMessage()}", err=True)
 
-    logger = logging.getLogger("parity")
-    if not any(type(handler).__name__ == Printed.__name__ for handler in logger.handlers):
-        logger.addHandler(Printed())
-        logger.propagate = False
+    return Printed()

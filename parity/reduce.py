@@ -20,9 +20,10 @@ from parity.golden.manifest import Mode
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, TrustedGolden
+from parity.oracles import ReferenceRerun
 from parity.policy import Policy, read_policy
-from parity.producers import ReferenceRerun, dump_golden, is_plain
 from parity.producers import device as build_device
+from parity.producers import dump_golden, is_plain
 from parity.progress import quiet
 from parity.seam import Device
 

@@ -173,8 +173,8 @@ def compare_dumps(
     """
     from parity.compare import compare
     from parity.compare.between import DeviceDifference, compare_devices
+    from parity.oracles import ReferenceRerun
     from parity.policy import read_policy
-    from parity.producers import ReferenceRerun
 
     refuse_unopened(golden=golden, run=run)
     bounds = read_policy(policy, run.manifest.case.precision)
@@ -195,7 +195,7 @@ def worst_slices(
     """
     from parity.compare.basis import basis
     from parity.compare.breakdown import breakdown
-    from parity.producers import ReferenceRerun
+    from parity.oracles import ReferenceRerun
 
     refuse_unopened(golden=golden, run=run)
     golden = basis(golden, run, golden.manifest.stages, rerun or ReferenceRerun()).golden

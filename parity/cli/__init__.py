@@ -1,4 +1,4 @@
-"""The command line. Modules here import nothing heavy at the top, so that `--help` is quick."""
+"""The command line: imports nothing heavy, and no command before it is asked for, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -15,33 +15,7 @@ from typing import Any
 import click
 
 import parity
-from parity.cli.bench import bench
-from parity.cli.calibrate import calibrate
-from parity.cli.corroborate import corroborate
-from parity.cli.curve import curve
-from parity.cli.demo import demo
-from parity.cli.device import check_device, new_device
-from parity.cli.diagnose import diagnose
-from parity.cli.diff import diff
-from parity.cli.endpoint import endpoint
-from parity.cli.engines import engines
-from parity.cli.faults import faults
-from parity.cli.gate import gate
-from parity.cli.golden import dump_golden, inspect
-from parity.cli.history import history
-from parity.cli.imports import export_dump, import_dump
-from parity.cli.nightly import nightly
-from parity.cli.ops import ops
-from parity.cli.policy import policy
-from parity.cli.ratchet import ratchet
-from parity.cli.reduce import reduce
-from parity.cli.report import report
-from parity.cli.run import run
-from parity.cli.scan_log import scan_log
-from parity.cli.seal import seal
-from parity.cli.shapes import shapes
-from parity.cli.taps import taps
-from parity.cli.verify_golden import verify_golden
+from parity.cli.verbs import GROUPS, Verbs
 from parity.endings import ENDING
 from parity.errors import Inconclusive, ParityError
 from parity.plain import echo, unread
@@ -60,7 +34,7 @@ class CommandGroup(click.Group):
         width = max(map(len, self.commands))
         for title, members in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{verb.name:{width}}", about) for verb, about, _ in members])
+                formatter.write_dl([(f"{verb.name:{width}}", verb.about) for verb in members])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, once no argument is empty: no command takes one, and an unset variable leaves one.
@@ -112,7 +86,7 @@ def _version(context: click.Context, parameter: click.Parameter, asked: bool) ->
         context.exit()
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, commands=Verbs(), context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit."
@@ -129,63 +103,6 @@ def cli() -> None:
     """
     print_notes()
 
-
-GROUPS = {
-    "Make": (
-        (new_device, "a skeleton of a device, and its test", "parity new-device my_port --torch"),
-        (
-            dump_golden,
-            "the references' tensors, stage by stage",
-            "parity dump-golden --target CKPT --drafter CKPT --prompts FILE -k 4",
-        ),
-        (run, "a device over a golden's prompts, kept as a folder", "parity run --device my_port:load --out RUN"),
-        (import_dump, "another tool's dump as a run", "parity import --from sglang DUMP --map FILE --out RUN"),
-        (export_dump, "a golden or a run as one file of plain arrays", "parity export RUN run.npz"),
-    ),
-    "Compare": (
-        (check_device, "a device with the contract, line by line", "parity check-device --device my_port:load"),
-        (
-            diff,
-            "a device with a golden: where they first part",
-            "parity diff --device my_port:load --stage 'drafter.*'",
-        ),
-        (gate, "every gate over a device, joined by AND", "parity gate --device my_port:load --only lossless"),
-        (endpoint, "a serving endpoint with a golden", "parity endpoint http://HOST:8000 --plain http://HOST:8001"),
-        (bench, "devices with and without drafts: does speculation pay", "parity bench --device xla -k 1-8"),
-        (curve, "acceptance by draft length, with a published curve", "parity curve GOLDEN --against FILE.yaml"),
-        (engines, "every engine with the golden, and every two of them", "parity engines"),
-        (shapes, "every matrix multiplication of a run, from the configs", "parity shapes --model 20b"),
-        (ops, "every other operation of a run, alone, with float64", "parity ops --device xla"),
-        (scan_log, "lines of a log that say another kernel ran", "parity scan-log compile.log"),
-    ),
-    "Explain": (
-        (diagnose, "the defect behind a red run, by name", "parity diagnose RUN --golden GOLDEN"),
-        (reduce, "the smallest case that still fails", "parity reduce --device my_port:load"),
-        (inspect, "what a golden or a run folder holds", "parity inspect GOLDEN"),
-        (taps, "tap layers in every numbering", "parity taps 2 12 21 --from vllm --layers 24"),
-    ),
-    "Nights": (
-        (nightly, "a matrix of cases, devices and gates", "parity nightly MATRIX.toml"),
-        (report, "a night, or a run, as one HTML page", "parity report NIGHT"),
-        (history, "figures of the nights, and what changed", "parity history --changes"),
-        (ratchet, "bounds that the nights allow to be lower", "parity ratchet mine.toml"),
-    ),
-    "The harness itself": (
-        (demo, "the whole job on the tiny pair, in two minutes", "parity demo"),
-        (verify_golden, "a golden dumped once more: the same bytes?", "parity verify-golden GOLDEN"),
-        (corroborate, "references with each other: who confirms what", "parity corroborate GOLDEN VLLM"),
-        (seal, "the digest of a manifest, for a dump written by hand", "parity seal RUN"),
-        (policy, "a policy as the TOML that it is", "parity policy > mine.toml"),
-        (calibrate, "the policy's false alarms, counted", "parity calibrate"),
-        (faults, "planted defects, which the gates have to see", "parity faults run --all"),
-    ),
-}
-"""Commands by what they are for: what each makes, compares or explains, and an example that its help shows."""
-
-for members in GROUPS.values():
-    for verb, about, example in members:
-        verb.short_help, verb.epilog = about, f"Example: {example}"
-        cli.add_command(verb)
 
 PRINTING = (__name__, "click.utils", "rich.console")
 """Modules that write to standard output and flush it."""

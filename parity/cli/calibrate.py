@@ -108,8 +108,9 @@ def _comparisons(
 ) -> Calibration:
     from parity.calibrate import CalibrationRequest
     from parity.calibrate import calibrate as count
+    from parity.oracles import ReferenceRerun
     from parity.policy import read_policy
-    from parity.producers import ReferenceRerun, device
+    from parity.producers import device
 
     return count(
         CalibrationRequest(

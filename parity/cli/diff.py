@@ -105,7 +105,7 @@ def diff(
     or .pt files, folders of them, or checkpoints, tensor by tensor by relative error.
     """
     from parity.api import compare_dumps, device_difference, run_device, worst_slices
-    from parity.producers import ReferenceRerun
+    from parity.oracles import ReferenceRerun
     from parity.reports.terminal import print_report
 
     refuse_mixed(two=other is not None)

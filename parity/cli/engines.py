@@ -42,8 +42,9 @@ def engines(
     from parity.api import run_device
     from parity.engines import matrix
     from parity.errors import UsageError
+    from parity.oracles import ReferenceRerun
     from parity.partial import scratch
-    from parity.producers import ReferenceRerun, present_engines
+    from parity.producers import present_engines
     from parity.reports.engines import page, print_matrix
 
     if len(set(devices)) != len(devices):

@@ -92,7 +92,8 @@ def run_faults(
     from parity.errors import UsageError
     from parity.faults import FaultRunRequest, choose_faults
     from parity.faults import run_faults as run
-    from parity.producers import ReferenceRerun, builder, conditional_faults, planted_faults
+    from parity.oracles import ReferenceRerun
+    from parity.producers import builder, conditional_faults, planted_faults
     from parity.reports.faults import print_outcome, print_summary
 
     if [bool(names), every, conditional].count(True) != 1:

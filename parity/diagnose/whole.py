@@ -29,8 +29,9 @@ from parity.gates.gate import GateReport
 from parity.golden.trust import refuse_less
 from parity.golden.views import DumpView, TrustedGolden
 from parity.isolation import ProcessLimits
+from parity.oracles import ReferenceRerun
 from parity.policy import Policy, read_policy
-from parity.producers import ReferenceRerun, counterfactuals, gate_context
+from parity.producers import counterfactuals, gate_context
 from parity.progress import Progress, quiet
 from parity.seam import Batched
 

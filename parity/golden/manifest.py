@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
@@ -35,9 +35,11 @@ from parity.kv_cache import of_drafter
 from parity.partial_kv import FORM
 from parity.sampling import from_text, read_sampling
 from parity.seam import Sampling
-from parity.shown import ShownRows
 from parity.stages import Named, declared
 from parity.validation import first_mistake
+
+if TYPE_CHECKING:
+    from parity.shown import ShownRows
 
 SCHEMA_VERSION: Literal[2] = 2
 FILE = "manifest.json"
@@ -442,8 +444,8 @@ KEPT, KEPT_BYTES = 4, 2 << 20
 _checked: dict[bytes, Manifest] = {}
 
 
-HOLDERS = (BaseModel, dict, tuple, list)
-"""What may hold keys."""
+LEAVES = frozenset((str, int, float, bool, type(None)))
+"""What holds no keys."""
 
 KEY_END = re.compile(rb'"\s*:')
 """Ends every key of a JSON text; what stands in a string may look like one, never the other way round."""
@@ -451,13 +453,14 @@ KEY_END = re.compile(rb'"\s*:')
 
 def keys(value: Any) -> int:
     """Keys of the JSON objects that a value was read from, each counted once."""
-    if isinstance(value, BaseModel):
-        return len(value.model_fields_set) + sum(
-            keys(part) for part in vars(value).values() if isinstance(part, HOLDERS)
-        )
-    if isinstance(value, dict):
-        return len(value) + sum(keys(part) for part in value.values() if isinstance(part, HOLDERS))
-    return sum(map(keys, value)) if value and isinstance(value[0], HOLDERS) else 0
+    kind = type(value)
+    if kind in LEAVES:
+        return 0
+    if kind is tuple:
+        return sum(map(keys, value)) if value and type(value[0]) not in LEAVES else 0
+    if kind is dict:
+        return len(value) + sum(map(keys, value.values()))
+    return len(value.model_fields_set) + sum(map(keys, vars(value).values()))
 
 
 def key(prompt: int, round_: int, stage: str) -> str:

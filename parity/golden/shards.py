@@ -30,6 +30,9 @@ DTYPES = {
     "BOOL": np.dtype(bool),
 }
 
+NAMES = {dtype: dtype.name for dtype in DTYPES.values()}
+"""NumPy makes a name anew each time it is asked for."""
+
 
 def digest(array: NDArray[Any]) -> str:
     """sha256 over the bytes of a contiguous array."""

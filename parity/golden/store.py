@@ -336,7 +336,7 @@ class Dump(DumpView):
         array = self._shard(row.shard).get(row.key)
         if array is None:
             raise UsageError(f"{self.folder / row.shard} lacks tensor {row.key}, which the manifest lists")
-        if (array.shape, array.dtype.name) != self._stored_as(row) or shards.digest(array) != row.sha256:
+        if (array.shape, shards.NAMES[array.dtype]) != self._stored_as(row) or shards.digest(array) != row.sha256:
             raise UsageError(f"{self.folder / row.shard}: tensor {row.key} does not match the manifest's digest")
         return array
 

@@ -20,7 +20,6 @@ from parity.golden.provenance import checkpoint
 from parity.golden.sources import INSTRUMENT, digest, installed, located, package, reached
 from parity.golden.synthetic import refuse_synthetic
 from parity.golden.views import DumpView, TrustedGolden
-from parity.guard import unguarded
 from parity.progress import note
 
 DIGESTS = {
@@ -223,6 +222,8 @@ def device_modules(device: Any, declared: Iterable[str], name: str, golden: HasM
     ):  # parity.isolation.IsolatedDevice, which a diff of two dumps does not import
         modules: set[str] = device.reached_modules(tuple(declared), name, golden.modules)
         return modules
+    from parity.guard import unguarded  # there is a device here, and what calls one is loaded
+
     factory, colon, _ = name.partition(":")
     starts = {type(unguarded(device)).__module__, *([factory] if colon else [])}
     own = {package(start) for start in starts}

@@ -16,7 +16,7 @@ from parity.layers import refuse_layers
 from parity.nightly.folder import NIGHT, REPORT, NightFolder
 from parity.nightly.judge import night_of
 from parity.nightly.records import CellResult, Night
-from parity.producers import ReferenceRerun
+from parity.oracles import ReferenceRerun
 from parity.progress import Progress, quiet
 from parity.reports.page.causes import Cause, causes
 from parity.reports.page.cells import CellView, counts, tally, view

@@ -15,7 +15,7 @@ from parity.api import compare_dumps, open_golden
 from parity.drive import RunRequest, run_device
 from parity.golden.store import Dump
 from parity.guard import guard
-from parity.producers import ReferenceRerun
+from parity.oracles import ReferenceRerun
 
 CHECKOUT = os.environ.get("PARITY_NKIPY_EXAMPLE")
 example = pytest.mark.skipif(not CHECKOUT, reason="$PARITY_NKIPY_EXAMPLE names no checkout of aws-neuron/nkipy")

@@ -19,7 +19,8 @@ from parity.golden.store import Dump
 from parity.golden.views import GoldenSlice
 from parity.guard import guard
 from parity.isolation import ProcessLimits
-from parity.producers import ReferenceRerun, builder
+from parity.oracles import ReferenceRerun
+from parity.producers import builder
 from tests.sample import WHOLE, cover, first
 
 

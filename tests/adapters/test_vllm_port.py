@@ -11,7 +11,7 @@ import pytest
 from docs.ports import vllm_run
 from parity.api import compare_dumps, open_golden
 from parity.golden.store import Dump
-from parity.producers import ReferenceRerun
+from parity.oracles import ReferenceRerun
 from tests import vllm_processor
 
 pytestmark = pytest.mark.skipif("PARITY_VLLM_PYTHON" not in os.environ, reason="`make vllm` runs this")

@@ -26,10 +26,12 @@ from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, PromptSlice
 from parity.guard import unguarded
+from parity.oracles import ReferenceRerun
+from parity.partly_shown import PartlyShown
 from parity.policy import read_policy
-from parity.producers import ReferenceRerun, builder, planted_faults
+from parity.producers import builder, planted_faults
 from parity.seam import Shown
-from parity.shown import RETURNED, VIEWS, PartlyShown, View, check_declarations, with_returned
+from parity.shown import RETURNED, VIEWS, View, check_declarations, with_returned
 from parity.stages import declared
 from tests.sample import WHOLE
 

@@ -14,8 +14,9 @@ from parity.drive import RunRequest, run_device
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice
+from parity.oracles import ReferenceRerun
 from parity.policy import read_policy
-from parity.producers import ReferenceRerun, builder
+from parity.producers import builder
 from parity.stages import declared, inputs
 
 FAULT = "parity.device.faults:attn_window_missing_once"

@@ -28,8 +28,9 @@ from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.grid import Grid
 from parity.kv_cache import KVFormats
+from parity.oracles import ReferenceRerun
 from parity.policy import read_policy
-from parity.producers import ReferenceRerun, builder
+from parity.producers import builder
 from parity.references.kv_cache import Quantiser, read_scales
 from parity.references.seam import load as load_references
 

@@ -8,8 +8,8 @@ from parity.api import run_device
 from parity.compare.between import DeviceDifference, compare_devices
 from parity.engines import MODES, matrix
 from parity.golden.views import PromptSlice
+from parity.oracles import ReferenceRerun
 from parity.policy import read_policy
-from parity.producers import ReferenceRerun
 from tests.sample import WHOLE, cover
 
 DEVICES = ("numpy", "numpy,moe=gathered,tp=2", *(("numpy,tp=2", "numpy,tp=4", "numpy,moe=gathered") if WHOLE else ()))

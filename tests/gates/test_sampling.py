@@ -26,9 +26,9 @@ from parity.gates.sampling.counts import Counts
 from parity.gates.sampling.rounds import Play, sampled, table
 from parity.guard import guard
 from parity.isolation import ProcessLimits
+from parity.partly_shown import shown_only
 from parity.producers import builder
 from parity.seam import Sampling
-from parity.shown import shown_only
 from tests.gates import planted
 from tests.gates.asked import Asked
 from tests.sample import WHOLE, by_night, sample

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import click
 
-from parity.cli import GROUPS
+from parity.cli import cli
+from parity.cli.verbs import GROUPS
 
 WIDTH = 100
 
@@ -18,9 +19,9 @@ def page() -> str:
     ]
     for title, members in GROUPS.items():
         parts.append(f"\n## {title}\n")
-        for verb, about, _ in members:
-            parts.append(f"\n### parity {verb.name}\n\n{about[0].upper()}{about[1:]}.\n")
-            parts += (f"\n```text\n{text}\n```\n" for text in _helps(verb, f"parity {verb.name}"))
+        for verb in members:
+            parts.append(f"\n### parity {verb.name}\n\n{verb.about[0].upper()}{verb.about[1:]}.\n")
+            parts += (f"\n```text\n{text}\n```\n" for text in _helps(cli.commands[verb.name], f"parity {verb.name}"))
     return "".join(parts)
 
 

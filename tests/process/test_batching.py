@@ -10,8 +10,8 @@ from parity.batching import VerbCall, perform, perform_together
 from parity.errors import DeviceFailed
 from parity.guard import guard
 from parity.isolation import ProcessLimits
+from parity.partly_shown import shown_only
 from parity.seam import Batched, ContinuingInLanes, Description, Poisonable
-from parity.shown import shown_only
 
 
 class Lanes:

@@ -12,8 +12,8 @@ from parity.compare.flips import Flips
 from parity.errors import Inconclusive
 from parity.golden.store import Dump
 from parity.golden.views import JoinedSlices, PromptSlice
+from parity.oracles import ReferenceRerun
 from parity.policy import read_policy
-from parity.producers import ReferenceRerun
 from parity.trace import forced_names
 
 DEVICE = "parity.device.variants:float64_sums"
