@@ -179,9 +179,20 @@ def _of_a_file(error: OSError) -> str:
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     if frame.f_globals.get("__name__") in PRINTING:
         return f"standard output: {said}"
+    if error.errno == errno.ENOENT and not _here():
+        return "the folder that this command was started in is not there any more"
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return f"{said}: `ulimit -n` shows how many this process may have"
     return f"{said}, in a file without a name (`parity --debug …` shows where)"
+
+
+def _here() -> bool:
+    """Whether the working directory exists."""
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _ender(ended: BaseException) -> str:

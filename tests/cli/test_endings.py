@@ -65,6 +65,19 @@ def test_a_file_without_a_name_is_none(number, said, parity, monkeypatch):
     assert (done.code, done.err) == (2, f"parity: {said}\n")
 
 
+def test_a_command_whose_folder_was_removed_says_so(parity, monkeypatch, tmp_path):
+    def fails(*given):
+        os.getcwd()
+
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr("parity.schedule.scheduled", fails)
+    monkeypatch.setattr("parity.golden.asked.scheduled", fails)
+    done = parity("dump-golden", "--plan")
+    assert (done.code, done.err) == (2, "parity: the folder that this command was started in is not there any more\n")
+
+
 KILLED = """
 import os, signal, sys
 from parity.cli import supervised
