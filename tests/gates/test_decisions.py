@@ -255,3 +255,13 @@ def moved(golden: Dump, folder) -> Dump:
 
 def test_columns_out_of_order_are_said_to_be():
     assert not replace(DraftVocabulary(np.array([3, 5]), ""), tokens=np.array([5, 3])).ascending
+
+
+def test_ties_are_planted_at_the_ends_and_the_middle_at_neighbours_and_far_apart():
+    ties, free = PlantedTies(None, (), np.random.default_rng(0)), np.arange(100, 200)
+    assert ties._columns(free, 1).tolist() == ties._columns(free, 4).tolist() == [100, 150, 199]
+    assert ties._columns(free, 2).tolist() == [197, 198, 199]
+    assert np.diff(ties._columns(free, 5)).tolist() == [1, 1]
+    eighth = {column: part for part, columns in enumerate(np.array_split(free, 8)) for column in columns.tolist()}
+    far = [ties._columns(free, row).tolist() for row in range(0, 60, 3)]
+    assert all(columns == sorted(columns) and len({eighth[one] for one in columns}) == 3 for columns in far)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -74,6 +75,21 @@ def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_te
     assert found[FLOAT32].verdict == "pass"
     failed = next(check for check in found.values() if check.verdict == "fail")
     assert failed.name == TEXT["float32"] and failed.place.stage == "verify.logits", failed
+
+
+def test_the_first_step_that_is_another_counts_whichever_of_the_two_ids_is_larger():
+    """Behind the first token the plain text has 7; speculation emits a smaller id and a larger one."""
+    for emitted in (4, 9):
+        toy = SimpleNamespace(
+            describe=lambda: SimpleNamespace(eos=()),
+            prefill=lambda ids, budget, tap: 5,
+            draft=lambda tap: np.array([1]),
+            verify=lambda drafts, tap, emitted=emitted: np.array([emitted, 6]),
+            commit=lambda drafts, returned, tap, emitted=emitted: [emitted],
+        )
+        plain = Decoded((5, 7, 8), {"verify.logits": np.ones((2, 10), np.float32)})
+        found = lossless._Alignment(toy, 0, (1, 2), 3, plain, None).run()
+        assert (found.tokens, found.lost, found.rounds) == (1, 2, 1)
 
 
 def _given(device, of: str, change):

@@ -56,6 +56,25 @@ def test_figures_are_of_the_rows_that_were_decoded_alone(precision, units):
     assert (place.prompt, place.round, place.position) == (1, 2, 5) and agreement.verdict() == "fail"
 
 
+def test_an_expert_of_a_verify_pass_that_the_row_alone_does_not_choose_is_a_bug():
+    """Two of three rows choose as they do alone; the last one the third of three scores."""
+    router, experts = "target.layers.0.router_logits", "target.layers.0.experts"
+    plain = Decoded(
+        (3, 3, 3, 3),
+        {
+            "verify.logits": np.ones((3, 4), np.float32),
+            router: np.tile(np.float32([3, 2, 1]), (3, 1)),
+            experts: np.zeros((3, 1), np.int64),
+        },
+    )
+    seen = {"verify.logits": np.ones((3, 4), np.float32), "verify.tokens": np.array([3, 3, 3])}
+    agreement = Agreement("float32", NoiseFloors)
+    case = DecodeCase("toy", 1, (7, 7), 5)
+    chosen = np.array([[0], [0], [2]])
+    agreement.add(VerifyPass(case, 0, 3, 2, seen | {experts: chosen}, np.array([3, 3, 3])), plain)
+    assert agreement.experts == {"same": 2, "bug": 1} and agreement.bug.row == 2 and agreement.verdict() == "fail"
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_clean_device_agrees_at_every_k_and_padding(precision, rows_agree):
     found = rows_agree(precision)

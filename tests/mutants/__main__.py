@@ -57,6 +57,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="only mutants of files whose path holds this")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests against a mutant at the most")
+    parser.add_argument("--again", action="store_true", help="judge survivors once more, as by a larger --budget")
     parser.add_argument("--least", type=float, default=0.85, help="share that has to be killed")
     parser.add_argument(
         "--record", action="store_true", help="copy the sources and record contexts anew; judged mutants are forgotten"
@@ -134,7 +135,8 @@ def _judge(options, work: Path, reach: Reach, tree: Path) -> int:
         for item in chosen:
             if len(judged) == options.sample:
                 break
-            if item.job_id not in done:
+            again = options.again and item.job_id in done and not done[item.job_id].is_killed
+            if again or item.job_id not in done:
                 done[item.job_id] = _one(item, reach, options.budget)
                 work_db.set_result(item.job_id, done[item.job_id])
             if done[item.job_id].test_outcome is not None:  # cosmic-ray lists a few places that it cannot change
