@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 
 import click
 import pytest
 
 from parity.cli.common import progress
+from parity.progress import note, print_notes
 from parity.reports.console import console
 
 ERASED = re.compile(r"\x1b\[2K")
@@ -52,3 +54,16 @@ def test_a_result_printed_beside_a_bar_gets_a_line_of_its_own(written):
 def test_a_result_goes_to_standard_output_whatever_the_bar_is_on(written):
     out, err = written(io.StringIO(), Terminal())
     assert out.strip() == "RESULT" and "RESULT" not in err and "a note" in err
+
+
+def test_a_note_is_a_warning_of_a_logger_and_a_line_once_the_command_line_runs(monkeypatch, capsys, caplog):
+    logger = logging.getLogger("parity")
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", True)
+    monkeypatch.setattr("parity.progress._notes", {"printed": False})
+    note("not known")
+    assert caplog.messages == ["not known"] and capsys.readouterr().err == ""
+    print_notes()
+    note("still not known")
+    note("nor this")
+    assert len(caplog.messages) == 1 and capsys.readouterr().err == "parity: still not known\nparity: nor this\n"
