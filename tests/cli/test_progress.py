@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import re
 
 import click
@@ -56,14 +55,10 @@ def test_a_result_goes_to_standard_output_whatever_the_bar_is_on(written):
     assert out.strip() == "RESULT" and "RESULT" not in err and "a note" in err
 
 
-def test_a_note_is_a_warning_of_a_logger_and_a_line_once_the_command_line_runs(monkeypatch, capsys, caplog):
-    logger = logging.getLogger("parity")
-    monkeypatch.setattr(logger, "handlers", [])
-    monkeypatch.setattr(logger, "propagate", True)
-    monkeypatch.setattr("parity.progress._notes", {"printed": False})
+def test_a_note_is_a_warning_of_a_logger_and_a_line_once_the_command_line_runs(noted, capsys):
     note("not known")
-    assert caplog.messages == ["not known"] and capsys.readouterr().err == ""
+    assert noted.messages == ["not known"] and capsys.readouterr().err == ""
     print_notes()
     note("still not known")
     note("nor this")
-    assert len(caplog.messages) == 1 and capsys.readouterr().err == "parity: still not known\nparity: nor this\n"
+    assert len(noted.messages) == 1 and capsys.readouterr().err == "parity: still not known\nparity: nor this\n"
