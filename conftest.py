@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -233,6 +234,18 @@ def parity(tmp_path, capsys, monkeypatch) -> Command:
     home = tmp_path / "home"
     home.mkdir()
     return Command(home, capsys, monkeypatch)
+
+
+@pytest.fixture
+def noted(monkeypatch, caplog) -> pytest.LogCaptureFixture:
+    """The library's notes, also where a command ran in this process before, which would print them."""
+    from parity import progress
+
+    logger = logging.getLogger("parity")
+    monkeypatch.setitem(progress._notes, "printed", False)
+    monkeypatch.setattr(logger, "propagate", True)
+    monkeypatch.setattr(logger, "handlers", [])
+    return caplog
 
 
 def make_golden(

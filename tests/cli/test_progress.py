@@ -9,6 +9,7 @@ import click
 import pytest
 
 from parity.cli.common import progress
+from parity.progress import note, print_notes
 from parity.reports.console import console
 
 ERASED = re.compile(r"\x1b\[2K")
@@ -52,3 +53,12 @@ def test_a_result_printed_beside_a_bar_gets_a_line_of_its_own(written):
 def test_a_result_goes_to_standard_output_whatever_the_bar_is_on(written):
     out, err = written(io.StringIO(), Terminal())
     assert out.strip() == "RESULT" and "RESULT" not in err and "a note" in err
+
+
+def test_a_note_is_a_warning_of_a_logger_and_a_line_once_the_command_line_runs(noted, capsys):
+    note("not known")
+    assert noted.messages == ["not known"] and capsys.readouterr().err == ""
+    print_notes()
+    note("still not known")
+    note("nor this")
+    assert len(noted.messages) == 1 and capsys.readouterr().err == "parity: still not known\nparity: nor this\n"

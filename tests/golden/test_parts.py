@@ -86,7 +86,7 @@ def killed(one_done, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["tensor", "truncated", "journal", "shard gone"])
-def test_a_damaged_part_is_computed_again(damage, killed, dumped, undisturbed, caplog):
+def test_a_damaged_part_is_computed_again(damage, killed, dumped, undisturbed, noted):
     out, parts = killed
     shard = parts / "p000.bfloat16.safetensors"
     if damage == "tensor":
@@ -103,7 +103,7 @@ def test_a_damaged_part_is_computed_again(damage, killed, dumped, undisturbed, c
     assert dumped(out, resume=True, dies_at=None if whole else 1)[0] == 0 and (
         not whole or contents(out) == undisturbed
     )
-    assert "p000.json is damaged: its prompt is computed again" in caplog.text
+    assert "p000.json is damaged: its prompt is computed again" in noted.text
 
 
 def test_parts_of_another_golden_are_refused_and_kept(killed, dumped):

@@ -82,13 +82,13 @@ def test_a_run_judges_nobody(shallow_golden, tmp_path):
         trusted(run)
 
 
-def test_what_cannot_be_checked_is_noted_once(folder, tmp_path, caplog):
+def test_what_cannot_be_checked_is_noted_once(folder, tmp_path, noted):
     rewrite(folder, lambda raw: raw["model"]["target"].update(path="/lost/target"))
     opened = trusted(Dump(folder))
     assert len(opened.unknown) == 1 and "/lost/target is no checkpoint here" in opened.unknown[0]
     with pytest.raises(UsageError, match=r"no config\.json"):
         producers.builder("numpy", opened)
-    assert [record.getMessage() for record in caplog.records] == list(opened.unknown)
+    assert [record.getMessage() for record in noted.records] == list(opened.unknown)
 
 
 def test_a_tensor_is_checked_when_it_is_read(folder):
