@@ -51,6 +51,14 @@ ROWS = ("target.embed", "target.layers.1.attn_in", "target.pre_head_hidden", "dr
 LAYERS = ("target.layers.0.out", "drafter.layers.0.out", "drafter.layers.1.out")
 
 
+EVERY = slice(None)
+
+
+def every_change(made):
+    """All rows under each change, by what it says."""
+    return {says: other(EVERY) for says, other in made.others()}
+
+
 @pytest.fixture(scope="module")
 def prompt(shallow_golden):
     case = shallow_golden.manifest.case
@@ -73,7 +81,7 @@ def test_a_product_makes_the_rows_of_its_stage(stage, prompt):
 def test_variants_are_many_and_each_says_something_else(stage, prompt):
     golden, runs = prompt
     (made,) = runs.products(golden, stage)
-    others = list(made.others())
+    others = [(says, other(EVERY)) for says, other in made.others()]
     assert len(others) > 10 and len({says for says, _ in others}) == len(others)
     same = [says for says, other in others if np.array_equal(other, made.x)]
     assert all(other.shape == made.x.shape for _, other in others) and len(same) < len(others) / 3, same
@@ -101,7 +109,7 @@ def test_a_layer_computed_again_without_a_change_is_what_the_golden_has(stage, p
     numbers = np.arange(len(rows))
     assert np.allclose(behind.back(rows.astype(np.float64), numbers), behind.x @ behind.weight.T, atol=1e-3)
     assert fed.weight is not None and made.weight is None and np.allclose(made.x, rows, rtol=1e-4, atol=1e-4)
-    changed = dict(made.others())
+    changed = every_change(made)
     assert {"no attention", "no MLP", "a row does not see its own key"} <= set(changed)
     assert sum(np.allclose(other, made.x, atol=1e-6) for other in changed.values()) < len(changed) / 3
 
@@ -112,7 +120,7 @@ def test_rotated_rows_are_led_back_to_their_projection(stage, prompt):
     again, made = runs.products(golden, stage)
     rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="local").golden
     assert np.allclose(again.x, rows.reshape(len(rows), -1), atol=1e-4)
-    others = dict(again.others())
+    others = every_change(again)
     assert np.allclose(others["not rotated"], made.x @ made.weight.T, atol=1e-3)
     same = [says for says, other in others.items() if np.array_equal(other, again.x)]
     assert all("modulo" in says for says in same), "a table of more positions than there are"
@@ -146,7 +154,7 @@ def test_attention_of_a_pass_without_change_is_what_enters_the_output_projection
     monkeypatch.setattr(attention, "of_projections", lambda loop, side, number: ())
     for stage in ("target.layers.0.attn_out", "drafter.layers.0.attn_out"):
         (made,) = runs.products(golden, stage)
-        others = dict(made.others())
+        others = every_change(made)
         assert all(np.allclose(others[says], made.x, atol=1e-5) for says in SAME)
 
 
@@ -174,7 +182,7 @@ def test_projections_made_anew_without_a_change_are_what_they_were(prompt, monke
     monkeypatch.setattr(attention, "variants", lambda groups, sinks: ())
     for stage in ("target.layers.1.attn_out", "drafter.layers.0.attn_out", "drafter.layers.1.attn_out"):
         (made,) = runs.products(golden, stage)
-        others = dict(made.others())
+        others = every_change(made)
         assert len(others) == 3 and all(np.allclose(other, made.x, atol=1e-4) for other in others.values()), stage
 
 
@@ -212,7 +220,7 @@ def test_a_matrix_that_is_cut_by_rank_and_read_back_is_what_it_was():
 def test_a_norm_may_give_another_norms_rows_or_be_taken_over_padding(prompt):
     golden, runs = prompt
     (made,), (before,) = (runs.products(golden, f"target.layers.{layer}.attn_in") for layer in (1, 0))
-    others = dict(made.others())
+    others = every_change(made)
     assert np.allclose(others["the rows that the input norm of the layer before gives"], before.x)
     padded = others["the mean square over 128 columns, 32 of them zeros"]
     assert np.allclose(padded / np.sqrt(128 / 96), made.x, rtol=1e-3)
