@@ -86,12 +86,12 @@ def _led_back(second: Second, stream: Tensor, begun: Tensor, rows: Any, numbers:
     """
     at_once = max(1, SLOPES // rows.shape[1] ** 2)
     parts = (slice(first, first + at_once) for first in range(0, len(rows), at_once))
-    found = [_entering(second, begun[numbers[part]], torch.from_numpy(rows[part])) for part in parts]
+    found = [_what_enters(second, begun[numbers[part]], torch.from_numpy(rows[part])) for part in parts]
     led: Any = (torch.cat(found) - stream[numbers]).numpy()
     return led
 
 
-def _entering(second: Second, begun: Tensor, out: Tensor) -> Tensor:
+def _what_enters(second: Second, begun: Tensor, out: Tensor) -> Tensor:
     """What has to enter the second half for it to give `out` [r, H], near `begun`; NaN where it is not found.
 
     Newton's method, all rows at once. Slopes are differences, H rows of the MLP for each row: a row keeps them as long

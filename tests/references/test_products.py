@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -29,7 +30,8 @@ from parity.references.products.attention.projections import (
     norms_before,
 )
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
-from parity.references.products.gated import Gated, _cut_by_rank, swiglu
+from parity.references.products.gated import Gated, _cut_by_rank, gated_experts, swiglu
+from parity.references.products.layers import _experts, _led_back, _what_enters
 from parity.references.products.norms import eps_of, normed
 from parity.references.products.rotated import Rotation, _partly, rotations, turn, turned_to
 from tests.sample import WHOLE, first
@@ -112,6 +114,53 @@ def test_a_layer_computed_again_without_a_change_is_what_the_golden_has(stage, p
     changed = every_change(made)
     assert {"no attention", "no MLP", "a row does not see its own key"} <= set(changed)
     assert sum(np.allclose(other, made.x, atol=1e-6) for other in changed.values()) < len(changed) / 3
+
+
+SOME = np.array([7, 0, 3, -1])
+
+
+@pytest.mark.parametrize(
+    "stage", ["target.layers.0.attn_out", "target.layers.0.ffn_out", "drafter.layers.0.ffn_out", *LAYERS[:2]]
+)
+def test_a_change_made_for_some_rows_is_that_of_all_rows_there(stage, prompt, monkeypatch):
+    golden, runs = prompt
+    every = attention.of_projections
+    monkeypatch.setattr(attention, "of_projections", lambda *of: islice(every(*of), 0, None, 9))
+    for made in runs.products(golden, stage):
+        for says, other in islice(made.others(), 0, None, 9):
+            assert np.allclose(other(SOME), other(EVERY)[SOME], rtol=1e-9, atol=1e-12, equal_nan=True), says
+
+
+def test_experts_that_a_row_does_not_choose_add_nothing(prompt):
+    layer = layers_of(prompt[1].references["float32"].loop, "target", 0)[0][1]
+    x = torch.randn(9, 96, dtype=torch.float64)
+    norm, router, held = layer.post_attention_layernorm, layer.mlp.router, layer.mlp.experts
+    rows = normed(x, norm.weight.detach().double(), norm.variance_epsilon)
+    best = (rows @ router.weight.detach().double().T + router.bias.detach().double()).topk(router.top_k)
+    shares = rows.new_zeros(9, held.num_experts).scatter(1, best.indices, best.values.softmax(-1))
+    every = torch.einsum("rei,eih->rh", gated_experts(held, rows).inner() * shares[..., None], held.down_proj.double())
+    assert torch.allclose(_experts(layer)(x), x + every + shares @ held.down_proj_bias.double(), rtol=1e-12)
+
+
+def test_rows_are_led_back_together_as_each_alone():
+    """Halves that bend, that jump as where another expert is chosen, and that no row leads to."""
+    turn = torch.linalg.qr(torch.randn(12, 12, dtype=torch.float64)).Q
+
+    def bent(x):
+        return x + 0.9 * (2 * x @ turn).tanh() + torch.where(x[:, :1] > 0, 0.1, -0.1)
+
+    begun = torch.randn(20, 12, dtype=torch.float64)
+    moved = begun + 0.1 * torch.randn(20, 12, dtype=torch.float64)
+    together, alone = (
+        _what_enters(bent, begun, bent(moved)),
+        [_what_enters(bent, begun[row : row + 1], bent(moved)[row : row + 1]) for row in range(20)],
+    )
+    assert torch.allclose(together, torch.cat(alone), equal_nan=True)
+    found = together.isfinite().all(1)
+    assert found.sum() > 15 and torch.allclose(bent(together[found]), bent(moved)[found], rtol=1e-8)
+    assert _what_enters(torch.tanh, begun, torch.full_like(begun, 2.0)).isnan().all()
+    numbers, rows = np.arange(20)[::-1].copy(), bent(moved).flip(0).numpy()
+    assert np.allclose(_led_back(bent, begun * 0, begun, rows, numbers), together.flip(0).numpy(), equal_nan=True)
 
 
 @pytest.mark.parametrize("stage", ["target.layers.1.q", "target.layers.0.k"])
