@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import sqrt
 
 import numpy as np
@@ -46,10 +47,15 @@ class Copies:
     """
 
     def __init__(self, golden: TrustedGolden, mode: str):
-        self.golden, self.mode, self.before = golden, mode, behind(golden.declared)
+        self.golden, self.mode = golden, mode
         self.counted: dict[Origin, int] = {}
         self.copied: dict[Origin, int] = {}
         self.stages: dict[Origin, set[str]] = {}
+
+    @cached_property
+    def before(self) -> dict[str, set[str]]:
+        """Of each stage all that it is computed from: what a local comparison never asks."""
+        return behind(self.golden.declared)
 
     def look(self, rows: StageRows, row: Row) -> None:
         """One approximate stage; nothing where equal bits prove nothing."""

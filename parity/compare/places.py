@@ -119,10 +119,10 @@ def mark(results: Sequence[StageResult], golden: DumpView, mode: str) -> list[St
     for name, before in sources.items():
         for source in before:
             consumers.setdefault(source, []).append(name)
-    marked, upstream = [], behind(names)
+    marked, upstream = [], behind(names) if mode != "local" else {}
     for result in results:
         direct = _before(result, sources[result.stage], by_name, passes)
-        failed = (name for name in upstream[result.stage] if name in by_name and by_name[name].verdict == FAIL)
+        failed = (name for name in upstream.get(result.stage, ()) if name in by_name and by_name[name].verdict == FAIL)
         unseen = any(not _later(by_name[name], result, passes) for name in failed)
         marked.append(replace(result, marks=_marks(result, direct, unseen, by_name, consumers, mode)))
     return marked

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, sqrt
+
 import numpy as np
 
 from parity.golden.manifest import Variant
@@ -22,6 +24,22 @@ def sampled_gap(before: Tensors, after: Tensors, stage: str) -> np.ndarray | Non
     apart = np.concatenate([(after[place].astype(np.float32) - before[place]).ravel() for place in places])
     some: np.ndarray = np.nan_to_num(apart[:: -(-len(apart) // SAMPLED) or 1], posinf=0.0, neginf=0.0)
     return some
+
+
+def relative_error(true: Tensors, device: Tensors, stage: str) -> float | None:
+    """How far a device is from what is true at a stage over all rounds, relative, all elements together.
+
+    None where they are of other shapes or no numbers, or where a value is NaN or Inf.
+    """
+    missing = size = 0.0
+    for place in (place for place in true if place[1] == stage):
+        value, own = true[place], device.get(place)
+        if own is None or own.shape != value.shape or value.dtype.kind in "iub" or own.dtype.kind in "iub":
+            return None
+        wide = value.astype(np.float64)
+        missing += float(((own.astype(np.float64) - wide) ** 2).sum())
+        size += float((wide**2).sum())
+    return sqrt(missing / size) if 0 < size < inf and missing < inf else None
 
 
 def differ(true: np.ndarray | None, value: np.ndarray | None) -> bool:

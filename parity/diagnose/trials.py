@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -21,11 +21,15 @@ from parity.diagnose.counterfactual_runs import (
 )
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis, NotComparable
 from parity.diagnose.residuals import Residual, red_rows, residuals
-from parity.diagnose.tensors import contents_of, differ, sampled_gap
+from parity.diagnose.tensors import contents_of, differ, relative_error, sampled_gap
 from parity.golden.manifest import Generation, Mode
 from parity.golden.views import DumpView, GoldenSlice, PromptSlice, TrustedGolden
 from parity.policy import Policy
 from parity.trace import ForcingTrace, Tensors, Trace
+
+SAME = 1e-6
+"""How far the size of an error may be from the one that was judged, relative: the same rows,
+summed in another order."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class PromptTrials:
     clock: SearchClock = field(default_factory=SearchClock)
     _own: Generation | None = None
     _slices: dict[int, tuple[GoldenSlice, PromptSlice]] = field(default_factory=dict)
+    _contents: dict[int, Tensors] = field(default_factory=dict)
     _baselines: dict[tuple[object, ...], tuple[Tensors, dict[str, Residual]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -214,9 +219,28 @@ class PromptTrials:
             }
             same = self._filled(CounterfactualTensors(true, rows), rounds)
             before = self._residuals(rounds, CounterfactualGolden(golden, same, self.mode), stages)
-        view = self._view(golden, made, (*known, *assumed), last, stages, rounds, own_floor)
         moved = sampled_gap(true, made.tensors, stages[0]) if len(stages) == 1 else None
+        if len(stages) == 1 and not (made.undetermined or own_floor):
+            hopeless = self._left_as_it_was(before[stages[0]], true, made.tensors, rounds)
+            if hopeless is not None:
+                return ResidualChange(before, {stages[0]: hopeless}, moved)
+        view = self._view(golden, made, (*known, *assumed), last, stages, rounds, own_floor)
         return ResidualChange(before, self._residuals(rounds, view, stages), moved)
+
+    def _left_as_it_was(self, before: Residual, true: Tensors, made: Tensors, rounds: int) -> Residual | None:
+        """The residual under assumptions that take no more than chance off the error, told by its size alone.
+
+        None where that does not tell: where the size is within its bound, or is of other rows than are judged.
+        """
+        if before.beyond.get("l2", 0.0) <= 1.0:
+            return None
+        if rounds not in self._contents:
+            self._contents[rounds] = contents_of(self.cut(rounds)[1], self.run.manifest.case.precision)
+        was, left = (relative_error(one, self._contents[rounds], before.stage) for one in (true, made))
+        if was is None or left is None or abs(was - before.error) > SAME * before.error:
+            return None
+        after = replace(before, error=left, settled=False)
+        return None if before.fell_to(after) else after
 
     def gap(self, known: Sequence[Assumption], rounds: int, stage: str) -> np.ndarray | None:
         """A sample [SAMPLED at the most] of the device's error at a stage under the known assumptions; None where it

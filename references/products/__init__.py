@@ -18,7 +18,7 @@ from parity.references.products.attention import heads
 from parity.references.products.gated import experts, mlp
 from parity.references.products.layers import whole_layer
 from parity.references.products.norms import behind_norm, of_norm
-from parity.references.products.product import Made, Parts, Product, entered, linear, projections
+from parity.references.products.product import Changed, Made, Parts, Product, entered, given, linear, projections
 from parity.references.products.rotated import before_rotation
 
 __all__ = ["Product", "watched"]
@@ -71,10 +71,10 @@ def _rows_of_table(table: Any, stack: ExitStack) -> Made:
     def made() -> list[Product]:
         ids, held = torch.cat([one.flatten() for one in seen]), table.weight.detach().float()
 
-        def others() -> Iterator[tuple[str, Any]]:
+        def others() -> Iterator[tuple[str, Changed]]:
             for step in (1, -1):
                 where = "behind" if step > 0 else "before"
-                yield f"the embedding of the row {where}'s id", held[ids.roll(-step)].double().numpy()
+                yield f"the embedding of the row {where}'s id", given(held[ids.roll(-step)].double().numpy())
 
         return [Product(held[ids].double().numpy(), None, (), others, table=(ids.numpy(), held.numpy()))]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from parity.references.hypotheses.routing import running
-from parity.references.products.product import FLOATS, NARROW, Made, Product, entered, kept_in, linear
+from parity.references.products.product import FLOATS, NARROW, Changed, Made, Product, entered, kept_in, linear
 
 TILE, HALF_TILE = 32, 16
 """Inputs behind the last whole tiles are what a loop over tiles forgets; MXFP4 blocks are as wide."""
@@ -38,6 +38,16 @@ class Gated:
     gate_bias: Tensor | None
     up_bias: Tensor | None
     act: Callable[[Tensor, Tensor], Tensor]
+
+    def at(self, rows: Any) -> Gated:
+        """The same at some rows, by number or as a slice."""
+        return replace(self, x=self.x[rows])
+
+    def of_expert(self, expert: int, x: Tensor) -> Tensor:
+        """[r, I] of one expert at rows x [r, H]."""
+        sides = ((self.gate, self.gate_bias), (self.up, self.up_bias))
+        gate, up = (x @ side[expert].T if bias is None else x @ side[expert].T + bias[expert] for side, bias in sides)
+        return self.act(gate, up)
 
     def inner(self, times: Tensor | None = None) -> Tensor:
         """[R, E, I]; each expert is given the rows so many times as large, [R, E]."""
@@ -248,13 +258,17 @@ def mlp(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made
         gate, up = (side.weight.detach().double()[None] for side in (held.gate_proj, held.up_proj))
         gated = Gated(torch.cat(rows).double(), gate, up, None, None, swiglu)
 
-        def others() -> Iterator[tuple[str, Tensor]]:
+        def others() -> Iterator[tuple[str, Changed]]:
             for says, variant in variants(gated):
-                yield says, variant(gated).inner()[:, 0]
+                yield says, partial(_inner_of_one, gated, variant)
 
         return linear(held.down_proj, torch.cat(seen), (), others)
 
     return made
+
+
+def _inner_of_one(gated: Gated, variant: Variant, rows: Any) -> Tensor:
+    return variant(gated.at(rows)).inner()[:, 0]
 
 
 def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
@@ -279,23 +293,30 @@ def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
         ]
         gated = gated_experts(held, torch.cat(rows))
 
-        def whole(inner: Tensor, share: Tensor = share, of_bias: Tensor = share) -> Any:
-            return torch.cat(((inner * share[..., None]).flatten(1), of_bias), dim=1).numpy()
+        def whole(inner: Tensor, of_inner: Tensor, of_bias: Tensor) -> Any:
+            return torch.cat(((inner * of_inner[..., None]).flatten(1), of_bias), dim=1).numpy()
 
-        def others() -> Iterator[tuple[str, Any]]:
+        right = gated.inner()
+
+        def changed(variant: Variant, rows: Any) -> Any:
+            return whole(variant(gated.at(rows)).inner(), share[rows], share[rows])
+
+        def weighed(inner: Tensor, of_inner: Tensor, of_bias: Tensor, rows: Any) -> Any:
+            return whole(inner[rows], of_inner[rows], of_bias[rows])
+
+        def others() -> Iterator[tuple[str, Changed]]:
             for says, variant in variants(gated, float(held.alpha), float(held.limit)):
-                yield says, whole(variant(gated).inner())
-            chosen = (share > 0).double()
-            yield "experts weigh what they are given, not what they give", whole(gated.inner(share), chosen, chosen)
-            given = whole(gated.inner(share), chosen, share)
-            yield "experts weigh what they are given, not what they give but for the bias", given
-            inner = gated.inner()
+                yield says, partial(changed, variant)
+            chosen, entering = (share > 0).double(), gated.inner(share)
+            weigh = "experts weigh what they are given, not what they give"
+            yield weigh, partial(weighed, entering, chosen, chosen)
+            yield f"{weigh} but for the bias", partial(weighed, entering, chosen, share)
             for says, other in other_shares(share):
-                yield says, whole(inner, other, other)
-                yield f"{says}, of the down bias alone", whole(inner, share, other)
-                yield f"{says}, but for the down bias", whole(inner, other, share)
+                yield says, partial(weighed, right, other, other)
+                yield f"{says}, of the down bias alone", partial(weighed, right, share, other)
+                yield f"{says}, but for the down bias", partial(weighed, right, other, share)
 
-        return [Product(whole(gated.inner()), weight.float().numpy(), tuple(parts), others)]
+        return [Product(whole(right, share, share), weight.float().numpy(), tuple(parts), others)]
 
     return made
 

@@ -20,10 +20,17 @@ from torch.nn import functional as F
 
 from parity.references.gpt_oss import rms_norm
 from parity.references.products import attention, gated
-from parity.references.products.product import Made, Product, entered
+from parity.references.products.product import Changed, Made, Product, entered, given
 
 STEPS, SETTLED, FINE = 12, 1e-9, 1e-7
 """Newton steps, what may be missing of a row in the end, and how far a difference reaches, relative to a row."""
+
+FAST = 0.2
+"""What a step may leave of what is missing for the slopes to be good enough for the next: new ones cost H times a step.
+"""
+
+SLOPES = 1 << 24
+"""Elements of the slopes that are held at once: 128 MiB in float64."""
 
 LED = 48
 """Rows that are led back at the most, evenly chosen."""
@@ -47,15 +54,20 @@ def whole_layer(loop: Any, side: str, number: int, layer: Any, stack: ExitStack)
         second = (_experts if side == "target" else _mlp)(layer)
         out = torch.from_numpy(behind.x @ weight)
 
-        def others() -> Iterator[tuple[str, Any]]:
-            for says, x in behind.others():
-                yield says, second(stream + torch.from_numpy(x @ weight)).numpy()
-            yield "no attention", second(stream).numpy()
-            yield "no residual round attention", second(out).numpy()
-            yield "no residual round the MLP", (second(stream + out) - stream - out).numpy()
-            yield "no MLP", (stream + out).numpy()
+        right = second(stream + out)
 
-        again = Product(second(stream + out).numpy(), None, (), others)
+        def attended_otherwise(made: Changed, rows: Any) -> Any:
+            return second(stream[rows] + torch.from_numpy(made(rows) @ weight)).numpy()
+
+        def others() -> Iterator[tuple[str, Changed]]:
+            for says, made in behind.others():
+                yield says, partial(attended_otherwise, made)
+            yield "no attention", given(second(stream).numpy())
+            yield "no residual round attention", given(second(out).numpy())
+            yield "no residual round the MLP", given((right - stream - out).numpy())
+            yield "no MLP", given((stream + out).numpy())
+
+        again = Product(right.numpy(), None, (), others)
         return [
             *fed(),
             again,
@@ -68,24 +80,53 @@ def whole_layer(loop: Any, side: str, number: int, layer: Any, stack: ExitStack)
 def _led_back(second: Second, stream: Tensor, begun: Tensor, rows: Any, numbers: Any) -> Any:
     """What attention must have given, [r, H], for some rows of the layer to end as they do; NaN where it is not found.
 
-    Newton's method from where the golden was, with differences for derivatives: H rows of the MLP for each row.
-
     Args:
         rows: what leaves the layer, [r, H].
         numbers: of the rows, [r].
     """
-    found = torch.from_numpy(rows).new_full(rows.shape, math.nan)
-    for place, number in enumerate(numbers):
-        out, x = torch.from_numpy(rows[place]), begun[number].clone()
-        for _ in range(STEPS):
-            missing = out - second(x[None])[0]
-            if missing.norm() <= SETTLED * out.norm():
-                found[place] = x - stream[number]
-                break
-            step = FINE * x.norm()
-            moved = second(x + step * torch.eye(len(x), dtype=x.dtype))
-            x = x + torch.linalg.lstsq(((moved - second(x[None])) / step).T, missing[:, None]).solution[:, 0]
-    return found.numpy()
+    at_once = max(1, SLOPES // rows.shape[1] ** 2)
+    parts = (slice(first, first + at_once) for first in range(0, len(rows), at_once))
+    found = [_what_enters(second, begun[numbers[part]], torch.from_numpy(rows[part])) for part in parts]
+    led: Any = (torch.cat(found) - stream[numbers]).numpy()
+    return led
+
+
+def _what_enters(second: Second, begun: Tensor, out: Tensor) -> Tensor:
+    """What has to enter the second half for it to give `out` [r, H], near `begun`; NaN where it is not found.
+
+    Newton's method, all rows at once. Slopes are differences, H rows of the MLP for each row: a row keeps them as long
+    as its steps go `FAST` with them.
+    """
+    x = begun
+    slopes = out.new_zeros(*out.shape, out.shape[1])
+    missing, anew, renewed = out - second(x), torch.ones(len(out), dtype=torch.bool), torch.zeros(len(out))
+    while True:
+        going = (missing.norm(dim=1) > SETTLED * out.norm(dim=1)) & (~anew | (renewed < STEPS))
+        if not going.any():
+            break
+        new = going & anew
+        if new.any():
+            slopes[new] = _slopes(second, x[new])
+            renewed += new
+        step = torch.linalg.lstsq(slopes[going], missing[going, :, None]).solution[..., 0]
+        tried, was = x.clone(), missing
+        tried[going] += step
+        missing = out - second(tried)
+        fast = missing.norm(dim=1) <= FAST * was.norm(dim=1)
+        taken = going & (fast | new)
+        x, missing = torch.where(taken[:, None], tried, x), torch.where(taken[:, None], missing, was)
+        anew = ~fast
+    settled = missing.norm(dim=1) <= SETTLED * out.norm(dim=1)
+    return torch.where(settled[:, None], x, math.nan)
+
+
+def _slopes(second: Second, x: Tensor) -> Tensor:
+    """How each row's end moves with each column of x [r, H]: [r, H, H], columns of x last."""
+    count, width = x.shape
+    step = FINE * x.norm(dim=1)[:, None, None]
+    moved = second((x[:, None] + step * torch.eye(width, dtype=x.dtype)).flatten(0, 1)).view(count, width, width)
+    slopes: Tensor = ((moved - second(x)[:, None]) / step).transpose(1, 2)
+    return slopes
 
 
 def _before_mlp(layer: Any, stack: ExitStack) -> list[Tensor]:
@@ -116,13 +157,17 @@ def _experts(layer: Any) -> Second:
     norm, router, held = layer.post_attention_layernorm, layer.mlp.router, layer.mlp.experts
     weight, bias = router.weight.detach().double(), router.bias.detach().double()
     down, down_bias = held.down_proj.detach().double(), held.down_proj_bias.detach().double()
+    by, fed = norm.weight.detach().double(), gated.gated_experts(held, weight[:0])
 
     def half(x: Tensor) -> Tensor:
-        normed = rms_norm(x, norm.weight.detach().double(), norm.variance_epsilon)
+        normed = rms_norm(x, by, norm.variance_epsilon)
         best = F.linear(normed, weight, bias).topk(router.top_k, dim=-1)
         shares = normed.new_zeros(len(normed), len(weight)).scatter(1, best.indices, best.values.softmax(-1))
-        inner = gated.gated_experts(held, normed).inner() * shares[..., None]
-        out: Tensor = x + torch.einsum("rei,eih->rh", inner, down) + shares @ down_bias
+        out: Tensor = x + shares @ down_bias
+        for expert in best.indices.unique().tolist():
+            rows = shares[:, expert].nonzero()[:, 0]
+            inner = fed.of_expert(expert, normed[rows]) * shares[rows, expert, None]
+            out.index_add_(0, rows, inner @ down[expert])
         return out
 
     return half

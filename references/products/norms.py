@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity.references.products.product import FLOATS, NARROW, Made, Product, entered, kept_in, linear
+from parity.references.products.product import FLOATS, NARROW, Changed, Made, Product, entered, given, kept_in, linear
 
 Norm = Callable[[Tensor], Tensor]
 
@@ -93,17 +93,22 @@ def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, ca
         right = normed(x, weight, eps)
         weights = [(name, one.weight.detach().double()) for name, one, _ in beside if one.weight.shape == weight.shape]
 
-        def changed() -> Iterator[tuple[str, Any]]:
+        def changed() -> Iterator[tuple[str, Changed]]:
             for says, variant in variants(weight, eps, weights):
-                yield says, variant(x).numpy()
-            for name, one, given in beside:
-                rows = torch.cat(given[calls]).double() if given[calls] else x[:0]
+                yield says, partial(_of_rows, variant, x)
+            for name, one, met in beside:
+                rows = torch.cat(met[calls]).double() if met[calls] else x[:0]
                 if rows.shape == x.shape:
-                    yield f"the rows that {name} gives", normed(rows, one.weight.detach().double(), eps_of(one)).numpy()
+                    normed_rows = normed(rows, one.weight.detach().double(), eps_of(one)).numpy()
+                    yield f"the rows that {name} gives", given(normed_rows)
 
         return [Product(right.numpy(), None, (), changed)]
 
     return made
+
+
+def _of_rows(norm: Norm, x: Tensor, rows: Any) -> Any:
+    return norm(x[rows]).numpy()
 
 
 def behind_norm(
@@ -125,14 +130,18 @@ def behind_norm(
     def made() -> list[Product]:
         (before,), x = of_rows(), torch.cat(seen[calls])
 
-        def changed() -> Iterator[tuple[str, Tensor]]:
-            yield "the row before", x.roll(1, 0)
-            yield "the row behind", x.roll(-1, 0)
-            yield from ((says, torch.from_numpy(other)) for says, other in before.others())
+        def changed() -> Iterator[tuple[str, Changed]]:
+            yield "the row before", given(x.roll(1, 0))
+            yield "the row behind", given(x.roll(-1, 0))
+            yield from ((says, partial(_as_tensor, other)) for says, other in before.others())
 
         return linear(module, x, (), changed, beside)
 
     return made
+
+
+def _as_tensor(made: Changed, rows: Any) -> Tensor:
+    return torch.from_numpy(made(rows))
 
 
 def eps_of(module: Any) -> float:

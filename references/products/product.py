@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,17 @@ Parts = Sequence[tuple[str, int, int]]
 Made = Callable[[], "list[Product]"]
 """Makes the products once the run ended."""
 
+Changed = Callable[[Any], Any]
+"""From numbers of rows, or a slice of them, to what would enter at these rows under one small change [r, D]."""
+
+Others = Callable[[], Iterator[tuple[str, Changed]]]
+"""Small changes as (what is changed, what would enter)."""
+
+
+def given(x: Any) -> Changed:
+    """A change of which all rows [R, D] are made already."""
+    return lambda rows: x[rows]
+
 
 @dataclass(frozen=True)
 class Product:
@@ -34,7 +46,7 @@ class Product:
         x: what enters, float64 [R, D], R rows in the stage's order.
         weight: float32 [C, D]: a head's is large. None where the stage is no product, and `others` are its rows.
         parts: names of runs of columns of D: (name, first, behind the last).
-        others: what would enter under small changes, as (what is changed, x [R, D]), made as they are asked for.
+        others: what would enter under small changes, made for the rows that are asked for.
         back: from the stage's rows [r, C] and their numbers [r] to the rows of the product [r, C], where something lies
             between them; NaN where that is not found. None where they are the same.
         inside: what those rows are called, where there is something between.
@@ -47,7 +59,7 @@ class Product:
     x: Any
     weight: Any | None
     parts: Parts
-    others: Callable[[], Iterator[tuple[str, Any]]] = lambda: iter(())
+    others: Others = lambda: iter(())
     back: Callable[[Any, Any], Any] | None = None
     inside: str = ""
     led: int | None = None
@@ -74,7 +86,7 @@ def linear(
     module: Any,
     x: Tensor,
     parts: Parts = (),
-    others: Callable[[], Iterator[tuple[str, Tensor]]] = lambda: iter(()),
+    others: Others = lambda: iter(()),
     beside: Sequence[tuple[str, Any]] = (),
     called: str = "the bias",
 ) -> list[Product]:
@@ -100,7 +112,16 @@ def linear(
                 yield whose, other
 
     weight = _with_bias(module)
-    return [Product(whole(x), weight, tuple(named), lambda: ((s, whole(x)) for s, x in others()), beside=weights)]
+
+    def changed() -> Iterator[tuple[str, Changed]]:
+        for says, made in others():
+            yield says, partial(_then, made, whole)
+
+    return [Product(whole(x), weight, tuple(named), changed, beside=weights)]
+
+
+def _then(made: Changed, then: Callable[[Any], Any], rows: Any) -> Any:
+    return then(made(rows))
 
 
 def _with_bias(module: Any) -> Any:

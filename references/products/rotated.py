@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from parity.references.hypotheses.masks import turning
-from parity.references.products.product import NARROW, Made, Product, entered, kept_in, linear
+from parity.references.products.product import NARROW, Changed, Made, Product, entered, given, kept_in, linear
 
 STEPS = (1, 2, 3, 4, 5, 6, 8, 16, 32, 64)
 """Positions by which a rotation may be off."""
@@ -89,16 +89,17 @@ def before_rotation(loop: Any, number: int, module: Any, beside: Sequence[tuple[
         heads = torch.from_numpy(plain.x @ weight.T).unflatten(1, (-1, 2 * cos.shape[-1]))
         spans = [(of, len(one)) for of, (one, _) in zip(Rotation.of(tables), tables, strict=True)]
 
-        def others() -> Iterator[tuple[str, Any]]:
+        def others() -> Iterator[tuple[str, Changed]]:
             for says, change in rotations():
-                yield says, _by_pass(heads, cos, sin, spans, change)
+                yield says, given(_by_pass(heads, cos, sin, spans, change))
             for says, positions in other_positions():
-                yield f"turned {says}", _by_pass(heads, cos, sin, spans, partial(turned_to, other=positions))
+                moved = partial(turned_to, other=positions)
+                yield f"turned {says}", given(_by_pass(heads, cos, sin, spans, moved))
             for name, dtype in NARROW.items():
                 low = partial(kept_in, dtype=dtype)
-                yield f"cos and sin in {name}", _turned(heads, low(cos), low(sin)).numpy()
-                yield f"heads in {name} before they turn", _turned(low(heads), cos, sin).numpy()
-                yield f"the products of the rotation in {name}", _turned(heads, cos, sin, low).numpy()
+                yield f"cos and sin in {name}", given(_turned(heads, low(cos), low(sin)).numpy())
+                yield f"heads in {name} before they turn", given(_turned(low(heads), cos, sin).numpy())
+                yield f"the products of the rotation in {name}", given(_turned(heads, cos, sin, low).numpy())
 
         rows = Product(_turned(heads, cos, sin).numpy(), None, (), others)
         return [rows, replace(plain, back=back, inside="before the rotation")]

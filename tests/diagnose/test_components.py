@@ -136,7 +136,7 @@ class Toy:
     parts: tuple = (*((f"head {one}", 16 * one, 16 * one + 16) for one in range(4)), ("the bias", 64, 65))
 
     def others(self):
-        yield "the next row", np.roll(self.x, -1, axis=0)
+        yield "the next row", np.roll(self.x, -1, axis=0).__getitem__
 
     def beside(self):
         yield "layer 3", random(*self.weight.shape, seed=9)
@@ -245,7 +245,7 @@ def test_no_change_is_made_once_the_time_is_up():
         def others(self):
             for number in range(100):
                 made.append(number)
-                yield "anything", X
+                yield "anything", X.__getitem__
 
     def check():
         if len(made) == 3:
@@ -260,7 +260,7 @@ def test_rows_that_are_turned_by_positions_of_their_own_are_said():
     class Turned(Toy):
         def others(self):
             for step in (1, 2):
-                yield f"turned {step} positions on", np.roll(GOLDEN, step, axis=1)
+                yield f"turned {step} positions on", np.roll(GOLDEN, step, axis=1).__getitem__
 
     golden = Turned(GOLDEN, None, parts=(), keys=None)
     golden.__class__.table = None
@@ -276,7 +276,7 @@ def test_no_change_is_made_behind_one_that_is_sure():
         def others(self):
             for says in ("nothing", "the next row", "anything"):
                 made.append(says)
-                yield says, np.roll(self.x, -1, axis=0) if says == "the next row" else self.x
+                yield says, (np.roll(self.x, -1, axis=0) if says == "the next row" else self.x).__getitem__
 
     assert said(in_products(wrong(WHOLE, of_the_next_row()), Many(X, W))).startswith("the next row")
     assert made == ["nothing", "the next row"]
@@ -329,7 +329,9 @@ def test_a_change_that_is_faint_is_told_by_its_own_size():
         "ten times that": WHOLE + 10 * faint,
         "another": WHOLE + floor * random(*WHOLE.shape, seed=19),
     }
-    with_changes = SimpleNamespace(x=WHOLE, weight=None, others=lambda: changed.items())
+    with_changes = SimpleNamespace(
+        x=WHOLE, weight=None, others=lambda: ((says, rows.__getitem__) for says, rows in changed.items())
+    )
     of = WrongRows.of(rows_of(WHOLE, WHOLE + faint + noise), "bfloat16", whole=True)
     told = in_faint_changes(of, with_changes)
     assert told.says == "what happened" and told.whole

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -29,7 +30,8 @@ from parity.references.products.attention.projections import (
     norms_before,
 )
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
-from parity.references.products.gated import Gated, _cut_by_rank, swiglu
+from parity.references.products.gated import Gated, _cut_by_rank, gated_experts, swiglu
+from parity.references.products.layers import _experts, _led_back, _what_enters
 from parity.references.products.norms import eps_of, normed
 from parity.references.products.rotated import Rotation, _partly, rotations, turn, turned_to
 from tests.sample import WHOLE, first
@@ -49,6 +51,14 @@ STAGES = (
 ROWS = ("target.embed", "target.layers.1.attn_in", "target.pre_head_hidden", "drafter.pre_head_hidden")
 
 LAYERS = ("target.layers.0.out", "drafter.layers.0.out", "drafter.layers.1.out")
+
+
+EVERY = slice(None)
+
+
+def every_change(made):
+    """All rows under each change, by what it says."""
+    return {says: other(EVERY) for says, other in made.others()}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +83,7 @@ def test_a_product_makes_the_rows_of_its_stage(stage, prompt):
 def test_variants_are_many_and_each_says_something_else(stage, prompt):
     golden, runs = prompt
     (made,) = runs.products(golden, stage)
-    others = list(made.others())
+    others = [(says, other(EVERY)) for says, other in made.others()]
     assert len(others) > 10 and len({says for says, _ in others}) == len(others)
     same = [says for says, other in others if np.array_equal(other, made.x)]
     assert all(other.shape == made.x.shape for _, other in others) and len(same) < len(others) / 3, same
@@ -101,9 +111,56 @@ def test_a_layer_computed_again_without_a_change_is_what_the_golden_has(stage, p
     numbers = np.arange(len(rows))
     assert np.allclose(behind.back(rows.astype(np.float64), numbers), behind.x @ behind.weight.T, atol=1e-3)
     assert fed.weight is not None and made.weight is None and np.allclose(made.x, rows, rtol=1e-4, atol=1e-4)
-    changed = dict(made.others())
+    changed = every_change(made)
     assert {"no attention", "no MLP", "a row does not see its own key"} <= set(changed)
     assert sum(np.allclose(other, made.x, atol=1e-6) for other in changed.values()) < len(changed) / 3
+
+
+SOME = np.array([7, 0, 3, -1])
+
+
+@pytest.mark.parametrize(
+    "stage", ["target.layers.0.attn_out", "target.layers.0.ffn_out", "drafter.layers.0.ffn_out", *LAYERS[:2]]
+)
+def test_a_change_made_for_some_rows_is_that_of_all_rows_there(stage, prompt, monkeypatch):
+    golden, runs = prompt
+    every = attention.of_projections
+    monkeypatch.setattr(attention, "of_projections", lambda *of: islice(every(*of), 0, None, 9))
+    for made in runs.products(golden, stage):
+        for says, other in islice(made.others(), 0, None, 9):
+            assert np.allclose(other(SOME), other(EVERY)[SOME], rtol=1e-9, atol=1e-12, equal_nan=True), says
+
+
+def test_experts_that_a_row_does_not_choose_add_nothing(prompt):
+    layer = layers_of(prompt[1].references["float32"].loop, "target", 0)[0][1]
+    x = torch.randn(9, 96, dtype=torch.float64)
+    norm, router, held = layer.post_attention_layernorm, layer.mlp.router, layer.mlp.experts
+    rows = normed(x, norm.weight.detach().double(), norm.variance_epsilon)
+    best = (rows @ router.weight.detach().double().T + router.bias.detach().double()).topk(router.top_k)
+    shares = rows.new_zeros(9, held.num_experts).scatter(1, best.indices, best.values.softmax(-1))
+    every = torch.einsum("rei,eih->rh", gated_experts(held, rows).inner() * shares[..., None], held.down_proj.double())
+    assert torch.allclose(_experts(layer)(x), x + every + shares @ held.down_proj_bias.double(), rtol=1e-12)
+
+
+def test_rows_are_led_back_together_as_each_alone():
+    """Halves that bend, that jump as where another expert is chosen, and that no row leads to."""
+    turn = torch.linalg.qr(torch.randn(12, 12, dtype=torch.float64)).Q
+
+    def bent(x):
+        return x + 0.9 * (2 * x @ turn).tanh() + torch.where(x[:, :1] > 0, 0.1, -0.1)
+
+    begun = torch.randn(20, 12, dtype=torch.float64)
+    moved = begun + 0.1 * torch.randn(20, 12, dtype=torch.float64)
+    together, alone = (
+        _what_enters(bent, begun, bent(moved)),
+        [_what_enters(bent, begun[row : row + 1], bent(moved)[row : row + 1]) for row in range(20)],
+    )
+    assert torch.allclose(together, torch.cat(alone), equal_nan=True)
+    found = together.isfinite().all(1)
+    assert found.sum() > 15 and torch.allclose(bent(together[found]), bent(moved)[found], rtol=1e-8)
+    assert _what_enters(torch.tanh, begun, torch.full_like(begun, 2.0)).isnan().all()
+    numbers, rows = np.arange(20)[::-1].copy(), bent(moved).flip(0).numpy()
+    assert np.allclose(_led_back(bent, begun * 0, begun, rows, numbers), together.flip(0).numpy(), equal_nan=True)
 
 
 @pytest.mark.parametrize("stage", ["target.layers.1.q", "target.layers.0.k"])
@@ -112,7 +169,7 @@ def test_rotated_rows_are_led_back_to_their_projection(stage, prompt):
     again, made = runs.products(golden, stage)
     rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="local").golden
     assert np.allclose(again.x, rows.reshape(len(rows), -1), atol=1e-4)
-    others = dict(again.others())
+    others = every_change(again)
     assert np.allclose(others["not rotated"], made.x @ made.weight.T, atol=1e-3)
     same = [says for says, other in others.items() if np.array_equal(other, again.x)]
     assert all("modulo" in says for says in same), "a table of more positions than there are"
@@ -146,7 +203,7 @@ def test_attention_of_a_pass_without_change_is_what_enters_the_output_projection
     monkeypatch.setattr(attention, "of_projections", lambda loop, side, number: ())
     for stage in ("target.layers.0.attn_out", "drafter.layers.0.attn_out"):
         (made,) = runs.products(golden, stage)
-        others = dict(made.others())
+        others = every_change(made)
         assert all(np.allclose(others[says], made.x, atol=1e-5) for says in SAME)
 
 
@@ -174,7 +231,7 @@ def test_projections_made_anew_without_a_change_are_what_they_were(prompt, monke
     monkeypatch.setattr(attention, "variants", lambda groups, sinks: ())
     for stage in ("target.layers.1.attn_out", "drafter.layers.0.attn_out", "drafter.layers.1.attn_out"):
         (made,) = runs.products(golden, stage)
-        others = dict(made.others())
+        others = every_change(made)
         assert len(others) == 3 and all(np.allclose(other, made.x, atol=1e-4) for other in others.values()), stage
 
 
@@ -212,7 +269,7 @@ def test_a_matrix_that_is_cut_by_rank_and_read_back_is_what_it_was():
 def test_a_norm_may_give_another_norms_rows_or_be_taken_over_padding(prompt):
     golden, runs = prompt
     (made,), (before,) = (runs.products(golden, f"target.layers.{layer}.attn_in") for layer in (1, 0))
-    others = dict(made.others())
+    others = every_change(made)
     assert np.allclose(others["the rows that the input norm of the layer before gives"], before.x)
     padded = others["the mean square over 128 columns, 32 of them zeros"]
     assert np.allclose(padded / np.sqrt(128 / 96), made.x, rtol=1e-3)

@@ -27,7 +27,7 @@ from parity.diagnose.components.other_stages import in_other_stages
 from parity.diagnose.components.products import StageProduct, in_products, led_back
 from parity.diagnose.components.rotations import in_rotations
 from parity.diagnose.components.whole_numbers import in_whole_numbers
-from parity.diagnose.components.wrong import DEAR, SURE, Component, WrongRows, preferred
+from parity.diagnose.components.wrong import CLOSE, DEAR, NEAR, SURE, Component, WrongRows, preferred
 from parity.golden.views import DumpView, TrustedGolden
 
 __all__ = ["Component", "StageProduct", "components"]
@@ -35,9 +35,8 @@ __all__ = ["Component", "StageProduct", "components"]
 FEW = 3
 """Fewer wrong rows may be those that stand out by chance of what is off in all rows by less."""
 
-NEAR, CLOSE, SIMPLE = 0.95, 5.0, 16
-"""A reading that explains so much and leaves no more than this multiple of the noise is said, with what it leaves: a
-device may do the same wrong thing otherwise at an edge. A reading of more numbers of its own may be near anything."""
+SIMPLE = 16
+"""A reading of more numbers of its own may be near anything: it has to leave nothing."""
 
 ENOUGH = (True, 1 - 50 * DEAR)
 """What leaves nothing and is preferred so much: of the groups that ask for more none could gain more than fifty numbers

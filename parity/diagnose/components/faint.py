@@ -51,8 +51,8 @@ def in_faint_changes(wrong: WrongRows, product: StageProduct) -> Component | Non
     """
     x, error, sure = product.x[wrong.numbers], wrong.error / wrong.noise, []
     weight = None if product.weight is None else product.weight.astype(np.float64)
-    for says, other in product.others():
-        change = other[wrong.numbers] - x
+    for says, made in product.others():
+        change = made(wrong.numbers) - x
         change = (change if weight is None else change @ weight.T) / wrong.noise
         size, met = float((change**2).sum()), float((change * error).sum())
         if size > 0 and np.isfinite(size) and abs(met / size - 1) < OWN_SIZE:

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from parity.diagnose.components.columns import contraction, entered, left_out
+from parity.diagnose.components.few_rows import FewRows
 from parity.diagnose.components.frequencies import TurnedKeys, in_frequencies
 from parity.diagnose.components.key_weights import in_key_weights
 from parity.diagnose.components.keys import in_keys
@@ -25,6 +26,10 @@ FOUND = 0.9
 
 SAID = 4
 """Changes that are listed where each row has its own."""
+
+
+Changed = Callable[[np.ndarray], np.ndarray]
+"""From numbers of rows [r] to what would enter at these under one small change [r, D]."""
 
 
 class StageProduct(Protocol):
@@ -46,8 +51,8 @@ class StageProduct(Protocol):
         ...
 
     @property
-    def others(self) -> Callable[[], Iterator[tuple[str, np.ndarray]]]:
-        """What would enter under small changes: (what is changed, x)."""
+    def others(self) -> Callable[[], Iterator[tuple[str, Changed]]]:
+        """What would enter under small changes: (what is changed, what makes x of some rows)."""
         ...
 
     @property
@@ -88,7 +93,7 @@ def in_products(
     x, parts = product.x[wrong.numbers], product.parts
     others = _in_time(product.others(), check)
     if product.weight is None:
-        changes = ((says, (other[wrong.numbers] - x)[:, wrong.columns]) for says, other in others)
+        changes = ((says, (made(wrong.numbers) - x)[:, wrong.columns]) for says, made in _told(wrong, product, others))
         turned: list[tuple[str, np.ndarray]] = []
         yield best_of(wrong.judged(f"{wrong.where}{says}", made, 0) for says, made in _kept(changes, turned))
         yield _row_by_row(wrong, turned)
@@ -116,7 +121,8 @@ def in_products(
             wrong,
             [(name, part) for (name, part), (_, first, last) in zip(held, parts, strict=True) if last - first > 1],
         )
-    yield best_of(_entered_otherwise(wrong, says, other[wrong.numbers] - x, weight, parts) for says, other in others)
+    entering = _told(wrong, product, others)
+    yield best_of(_entered_otherwise(wrong, says, made(wrong.numbers) - x, weight, parts) for says, made in entering)
     yield any_weight(wrong, x)
     yield best_of(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
     yield entered(wrong, weight, parts)
@@ -128,7 +134,7 @@ Changes = Iterable[tuple[str, np.ndarray]]
 def _kept(changes: Changes, turned: list[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
     """The same, those that turn rows to other positions kept."""
     for says, made in changes:
-        if says.startswith("turned"):
+        if says.startswith(TURNED):
             turned.append((says, made))
         yield says, made
 
@@ -149,10 +155,35 @@ def bias_at(product: StageProduct) -> int:
     return int(product.x.shape[1]) - sum(last - first == 1 for _, first, last in product.parts)
 
 
-def _in_time(others: Iterator[tuple[str, np.ndarray]], check: Callable[[], None]) -> Iterator[tuple[str, np.ndarray]]:
+def _in_time(others: Iterator[tuple[str, Changed]], check: Callable[[], None]) -> Iterator[tuple[str, Changed]]:
     for each in others:
         check()
         yield each
+
+
+TURNED = "turned"
+"""How changes begin of which each row may have its own."""
+
+
+def _told(
+    wrong: WrongRows, product: StageProduct, others: Iterator[tuple[str, Changed]]
+) -> Iterator[tuple[str, Changed]]:
+    """Those that a few rows do not refuse, as a whole or in some of the parts."""
+    few = FewRows.of(wrong)
+    if few.all:
+        yield from others
+        return
+    x, numbers = product.x[few.numbers], few.numbers
+    weight = None if product.weight is None else product.weight[wrong.columns].astype(np.float64)
+    for says, made in others:
+        change = made(numbers) - x
+        if weight is None:
+            refused = not says.startswith(TURNED) and few.refuse(change[:, wrong.columns])
+        else:
+            spans = [*((first, last) for _, first, last in product.parts), (0, weight.shape[1])]
+            refused = few.refuse_any_of([change[:, first:last] @ weight[:, first:last].T for first, last in spans])
+        if not refused:
+            yield says, made
 
 
 def led_back(wrong: WrongRows, product: StageProduct) -> WrongRows | None:

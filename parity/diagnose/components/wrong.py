@@ -16,6 +16,10 @@ from parity.compare.units import FLOAT32, RED, relative_errors, wrong_rows
 DOWN_TO_NOISE = 1.5
 """A model whose rest is within this multiple of the noise leaves nothing: the bound that separates pass from warn."""
 
+NEAR, CLOSE = 0.95, 5.0
+"""A reading that explains so much and leaves no more than this multiple of the noise is said, with what it leaves: a
+device may do the same wrong thing otherwise at an edge."""
+
 GAP, MOSTLY = 4, 0.7
 """Columns that may be right by chance between two wrong ones, and the share of a run that has to be wrong."""
 

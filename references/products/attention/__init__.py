@@ -6,12 +6,13 @@ which keys are seen [S, T] and the sinks [N], in float64, to what is mixed [S, N
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,9 +22,9 @@ from parity.references.products.attention.changes import of_groups, of_operands,
 from parity.references.products.attention.keys import keys_of, sequence
 from parity.references.products.attention.masks import of_masks
 from parity.references.products.attention.operands import Pass, Variant
-from parity.references.products.attention.projections import Projected, norms_before, of_projections, weights_of
+from parity.references.products.attention.projections import Anew, Projected, norms_before, of_projections, weights_of
 from parity.references.products.attention.tiles import of_tiles
-from parity.references.products.product import Made, Product, entered, linear, projections
+from parity.references.products.product import Changed, Made, Product, entered, linear, projections
 from parity.references.products.rotated import Rotation, turned_by
 
 
@@ -53,6 +54,24 @@ def passes(loop: Any, side: str, number: int, stack: ExitStack) -> list[Pass]:
     return held
 
 
+def mixed_at(passes: Sequence[Pass], changes: Sequence[Variant], rows: Any) -> Tensor:
+    """What passes mix under a change of each, [r, N * D] at some of all their rows: no other row is mixed."""
+    starts = np.cumsum([0, *(len(one.seen) for one in passes)])
+    numbers = np.arange(starts[-1])[rows]
+    order = np.argsort(numbers, kind="stable")
+    found = np.searchsorted(numbers[order], starts)
+    mixed = [
+        change(one).mixed(torch.from_numpy(numbers[order[first:last]] - start)).flatten(1)
+        for one, change, start, first, last in zip(passes, changes, starts[:-1], found[:-1], found[1:], strict=True)
+        if last > first
+    ]
+    return torch.cat(mixed)[torch.from_numpy(np.argsort(order, kind="stable"))]
+
+
+def _anew(anew: Anew, maker: Projected, one: Pass) -> Pass:
+    return anew(one, maker)
+
+
 def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
     """Heads by the output projection."""
     held, seen = passes(loop, side, number, stack), entered(layer.self_attn.o_proj, stack)
@@ -73,12 +92,11 @@ def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Ma
         size, count, groups = held[0].q.shape[2], len(held[0].q), len(held[0].k)
         parts = [(f"head {head}", head * size, (head + 1) * size) for head in range(count)]
 
-        def others() -> Iterator[tuple[str, Tensor]]:
+        def others() -> Iterator[tuple[str, Changed]]:
             for says, variant in variants(groups, held[0].sinks is not None):
-                yield says, torch.cat([variant(one).mixed().flatten(1) for one in turned])
+                yield says, partial(mixed_at, turned, [variant] * len(turned))
             for says, anew in of_projections(loop, side, number):
-                passes = (anew(one, maker) for one, maker in zip(turned, makers, strict=True))
-                yield says, torch.cat([one.mixed().flatten(1) for one in passes])
+                yield says, partial(mixed_at, turned, [partial(_anew, anew, maker) for maker in makers])
 
         beside = projections(loop, side, number, "o_proj")
         (product,) = linear(layer.self_attn.o_proj, torch.cat(seen), parts, others, beside, "the bias of o_proj")

@@ -79,12 +79,12 @@ class Pass:
             changed["k"] = torch.cat((self.k[:, : self.cached], changed["k"][:, self.cached :]), dim=1)
         return replace(self, **changed)
 
-    def mixed(self) -> Tensor:
-        """Values by their shares, [S, N, D]; a row that sees nothing mixes nothing."""
+    def mixed(self, rows: Tensor | slice = slice(None)) -> Tensor:
+        """Values by their shares, [S, N, D], or those of some rows; a row that sees nothing mixes nothing."""
         taken = self.group_of(len(self.q), len(self.k))
         k, v = self.k[taken], self.v[taken]
-        scores = self.scored(self.q @ k.transpose(1, 2) * self.q.shape[-1] ** -0.5)
-        shares = self.shared(scores.masked_fill(~self.seen, float("-inf")), self.columns_of_sinks)
+        scores = self.scored(self.q[:, rows] @ k.transpose(1, 2) * self.q.shape[-1] ** -0.5)
+        shares = self.shared(scores.masked_fill(~self.seen[..., rows, :], float("-inf")), self.columns_of_sinks)
         mixed = self.rounded(shares) @ v
         return (mixed if self.added is None else mixed + self.added[taken][:, None]).transpose(0, 1)
 
