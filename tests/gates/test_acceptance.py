@@ -10,7 +10,7 @@ import pytest
 
 from parity.device.recorder import Recorder
 from parity.gates import acceptance, run_gate
-from parity.gates.acceptance_counts import AcceptanceCounts, contradictions, counts_match, forced_rounds
+from parity.gates.acceptance_counts import AcceptanceCounts, _round, contradictions, counts_match, forced_rounds
 from parity.gates.acceptance_interval import TokenSums, interval_verdict, least_rounds, paired_bootstrap, wilson_limits
 from parity.golden.manifest import Generation
 from tests.gates import planted
@@ -60,6 +60,15 @@ def test_the_identity_holds_and_cut_rounds_are_not_tried():
 
 
 GOOD = Generation(emitted=tuple(range(8)), acceptance_length=(3, 1, 3), accepted_drafts=(2, 0, 3), finish="length")
+
+
+def test_the_first_and_the_last_id_of_the_vocabulary_are_drafts_and_what_lies_outside_is_accepted_by_chance_0():
+    """Of three tokens with the probabilities 1/2, 1/4 and 1/4 in every row."""
+    surely = np.log(np.tile([0.5, 0.25, 0.25], (3, 1)))
+    text = np.array([0, 2, 1])
+    assert _round(np.array([0, 2]), text, surely) == (3, 2, pytest.approx(1 + 0.5 + 0.5 * 0.25))
+    assert _round(np.array([0, 3]), text, surely) == (2, 1, pytest.approx(1 + 0.5))
+    assert _round(np.array([-1, 2]), text, surely) == (1, 0, pytest.approx(1))
 
 
 def test_a_good_generation_contradicts_nothing():

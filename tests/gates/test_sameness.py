@@ -45,6 +45,18 @@ def test_a_masked_column_explains_no_other_token(precision):
     assert within(precision).changed(TOKENS, before, {LOGITS: scores, TOKENS: (best + 1) % 4}) == 0
 
 
+@pytest.mark.parametrize("first", [2, 5])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_another_token_within_noise_is_explained_whichever_of_the_ids_is_larger(first, precision):
+    """Columns 2 and 5 are alike but for a part in ten million; what lies further off explains nothing."""
+    scores = np.tile(np.float32([0, 1, 3, 0, 1, 3, 2, 1]), (3, 1))
+    scores[:, first] += np.float32(3e-7)
+    tokens = np.full(3, first)
+    before = {LOGITS: scores, TOKENS: tokens}
+    assert within(precision).changed(TOKENS, before, {LOGITS: scores, TOKENS: 7 - tokens}) is None
+    assert within(precision).changed(TOKENS, before, {LOGITS: scores, TOKENS: np.full(3, 6)}) == 0
+
+
 def test_a_row_of_a_pass_is_told_by_its_position():
     """Behind a prompt of 9 a round verifies from 9 on and drafts from the last committed row; caches hold every row."""
     assert [position_of("prefill", "target.layers.0.q", 3, 9, 8), position_of("verify", LOGITS, 3, 9, 8)] == [3, 12]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,6 +38,22 @@ FULL = Sampling(temperature=0.7, top_k=6, top_p=0.9, min_p=0.05)
 
 
 pytestmark = pytest.mark.usefixtures("few_samples")
+
+
+def test_what_comes_behind_the_third_position_counts_with_it():
+    """Five drafts of four equally likely tokens, all accepted by a target that is as sure of each."""
+    count, even = Counts(), np.full((6, 4), 0.25)
+    seen = SimpleNamespace(
+        round=1, kept=5, tokens=np.zeros(6, np.int64), drafts=np.zeros(5, np.int64), emitted=[range(6)]
+    )
+    seen.p, seen.q = lambda settings: even, lambda settings, vocabulary: even[:5]
+    count.add(seen, Sampling(temperature=1.0), None, np.random.default_rng(0))
+    assert {place: len(each) for place, each in count.ranks.items()} == {0: 1, 1: 1, 2: 4}
+    assert {place: each for place, each in count.accepted.items()} == {
+        0: [(True, 1)],
+        1: [(True, 1)],
+        2: [(True, 1)] * 3,
+    }
 
 
 @pytest.fixture
