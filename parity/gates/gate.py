@@ -51,7 +51,7 @@ class Check:
         figures: the same and more, for JSON; plain numbers, strings, lists and dicts.
         place: where it first shows, for a failure.
         exact: the device was judged in float32, though the run is in another precision.
-        undeclared: it needs what the device's description leaves out.
+        undeclared: it needs what the device's description leaves out, or what the golden's family of drafters lacks.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Check:
 class GateResult:
     """One gate: its verdict is that of its worst check; a gate without a check is inconclusive.
 
-    One of which the device declares to show nothing is not judged.
+    One of which the device declares to show nothing, or which the family has nothing for, is not judged.
     """
 
     gate: str

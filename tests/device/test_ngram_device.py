@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from parity import device
+from parity.api import gate_device
 from parity.device.drafter_config import NGramConfig as DeviceConfig
 from parity.device.ngram import NGram as DeviceNGram
 from parity.errors import UsageError
@@ -108,3 +109,11 @@ def test_each_lane_has_a_length_of_its_own():
     first.rollback(7)
     second.load(3)
     assert (first.off_load(), second.off_load()) == (7, 3)
+
+
+def test_a_gate_for_which_the_family_has_nothing_takes_no_verdict_away(golden):
+    """A clean device was inconclusive: prompt lookup has no taps, and their gate nothing to judge."""
+    report = gate_device(golden, only=("provenance", "taps"))
+    assert [result.verdict for result in report.results] == ["pass", "not judged"] and report.verdict == "pass"
+    alone = gate_device(golden, only=("taps",))
+    assert alone.verdict == "inconclusive"
