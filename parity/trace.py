@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from parity.golden.keeping import Keeping
     from parity.grid import Grid
 
-Tensors = MutableMapping[tuple[int, str], NDArray[Any]]
+Tensors = dict[tuple[int, str], NDArray[Any]]
 """(round, full stage name) to the stage's tensor, logical rows only."""
+
+Recorded = MutableMapping[tuple[int, str], NDArray[Any]]
+"""The same, in memory or on disk."""
 
 
 class Trace:
@@ -54,7 +57,7 @@ class Trace:
     ):
         self.declared, self.keep, self.keeping = declared, keep, keeping
         self.round = 0
-        self.tensors: Tensors = {}
+        self.tensors: Recorded = {}
         self.sketches: dict[tuple[int, str], Sketched] = {}
         self.shards: dict[tuple[int, str], tuple[str, list[NDArray[Any]]]] = {}
         self.earlier: frozenset[tuple[int, str]] = frozenset()

@@ -33,7 +33,7 @@ from parity.references.runs import FLOORS, Cast, Computed, PromptRun, Request
 from parity.references.sampling import table
 from parity.sampling import read_sampling
 from parity.stages import Named, declared
-from parity.trace import Tensors
+from parity.trace import Recorded
 
 OWN = "references: hf_target"
 """How the name of a golden begins whose target is this one's."""
@@ -115,7 +115,7 @@ def dump(request: Request, by: Computed) -> Path:
     return request.out
 
 
-def _records(by: Computed, parts: Parts | None, writer: DumpWriter) -> Callable[[int, Variant], Tensors]:
+def _records(by: Computed, parts: Parts | None, writer: DumpWriter) -> Callable[[int, Variant], Recorded]:
     """What makes the record of a prompt's stages of a variant: in memory, on disk, or on disk to be taken up."""
     if not by.spooled:
         return lambda number, variant: {}

@@ -22,7 +22,7 @@ from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts, GptOssTopKRouter
 
-from parity.trace import Tensors
+from parity.trace import Recorded
 
 
 @dataclass
@@ -92,7 +92,7 @@ def _by_chance(draw: torch.Generator, module: nn.Linear, args: tuple[Any, ...], 
     return linear_by_chance(args[0], module.weight, module.bias, draw) if out.dtype == torch.bfloat16 else None
 
 
-def pooled(truth: Tensors, passes: Iterable[Tensors]) -> Tensors:
+def pooled(truth: Recorded, passes: Iterable[Recorded]) -> Recorded:
     """One floor out of several passes over the same tokens.
 
     The truth plus the root mean square error of the passes, element by element, with the first pass's signs;
@@ -121,7 +121,7 @@ def pooled(truth: Tensors, passes: Iterable[Tensors]) -> Tensors:
     return found
 
 
-def _sizes(errors: Tensors) -> dict[str, float]:
+def _sizes(errors: Recorded) -> dict[str, float]:
     """The squared error of each stage over all rounds; of what is not finite, none."""
     sizes: dict[str, float] = {}
     for (_, stage), error in errors.items():
@@ -130,5 +130,5 @@ def _sizes(errors: Tensors) -> dict[str, float]:
     return sizes
 
 
-def _error(truth: Tensors, other: Tensors, place: tuple[int, str]) -> np.ndarray:
+def _error(truth: Recorded, other: Recorded, place: tuple[int, str]) -> np.ndarray:
     return other[place].astype(np.float32) - truth[place].astype(np.float32)

@@ -16,7 +16,7 @@ from parity.references.loop import SpeculativeLoop
 from parity.references.request import GoldenRequest, Numbered
 from parity.references.roundings import pooled
 from parity.stages import Named
-from parity.trace import ForcingTrace, Tensors, Trace, forced_names
+from parity.trace import ForcingTrace, Recorded, Trace, forced_names
 
 AnyTrace = TypeVar("AnyTrace", bound=Trace)
 FLOORS: dict[Variant, str] = {"bfloat16": "chained", "bfloat16.local": "local"}
@@ -91,7 +91,7 @@ class Rounded:
     def __post_init__(self) -> None:
         self.roundings = self.loop.target.roundings(self.loop.drafter)
 
-    def passes(self, ids: Sequence[int], budget: int, trace: Callable[[], ForcingTrace]) -> Iterator[Tensors]:
+    def passes(self, ids: Sequence[int], budget: int, trace: Callable[[], ForcingTrace]) -> Iterator[Recorded]:
         """What each pass over a prompt records, with what a fresh trace forces; the loop stays as it was."""
         try:
             for rounding in range(self.count):
@@ -151,8 +151,8 @@ class PromptRun:
     number: int
     ids: Sequence[int]
     sampling: Numbered | None
-    hold: Callable[[int, Variant], Tensors]
-    floors: dict[Variant, Tensors] = field(default_factory=dict)
+    hold: Callable[[int, Variant], Recorded]
+    floors: dict[Variant, Recorded] = field(default_factory=dict)
 
     @property
     def generation(self) -> Generation:

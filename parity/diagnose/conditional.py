@@ -19,7 +19,7 @@ from parity.compare.routed import Routed
 from parity.compare.rows import Clock, StageRows
 from parity.diagnose.hypothesis import CheckableHypothesis, FitRange, NotComparable
 from parity.golden.views import DumpView
-from parity.trace import Tensors
+from parity.trace import Recorded
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Conditional:
     believed: bool
     values: tuple[Any, ...] = ()
     fit: FitRange | None = None
-    infer: Callable[[Tensors, Tensors], Any] | None = None
+    infer: Callable[[Recorded, Recorded], Any] | None = None
     layered: bool = False
     part: str = ""
 
@@ -146,7 +146,7 @@ def joined(parts: Sequence[Facts]) -> Facts:
     return replace(parts[0], **rows, experts=experts)
 
 
-def chosen_rows(facts: RowFacts, where: Predicate, without: Tensors, with_: Tensors) -> Tensors:
+def chosen_rows(facts: RowFacts, where: Predicate, without: Recorded, with_: Recorded) -> Recorded:
     """The rows under a condition of what a hypothesis makes of the tensors, the others of what they are without it.
 
     Raises:

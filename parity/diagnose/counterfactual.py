@@ -9,7 +9,7 @@ import numpy as np
 from parity.compare.rows import FLOOR
 from parity.golden.manifest import Generation, TensorRow, Variant, key
 from parity.golden.views import TensorPlace, TrustedGolden
-from parity.trace import Tensors
+from parity.trace import Recorded
 
 
 class CounterfactualGolden(TrustedGolden):
@@ -28,7 +28,7 @@ class CounterfactualGolden(TrustedGolden):
 
     imagined = True
 
-    def __init__(self, golden: TrustedGolden, tensors: Tensors, mode: str, rough: Tensors | None = None):
+    def __init__(self, golden: TrustedGolden, tensors: Recorded, mode: str, rough: Recorded | None = None):
         self.golden, self.tensors, self.rough = golden, tensors, rough
         self.floor: Variant = FLOOR[mode]
         super().__init__(golden.folder, golden.manifest, golden.declared, {}, {})

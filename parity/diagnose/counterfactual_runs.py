@@ -17,7 +17,7 @@ from parity.golden.manifest import Generation, Mode
 from parity.golden.views import TrustedGolden
 from parity.seam import Tap
 from parity.stages import matches
-from parity.trace import ForcingTrace, Tensors, Trace
+from parity.trace import ForcingTrace, Recorded, Trace
 
 
 class CounterfactualReference(Protocol):
@@ -74,7 +74,7 @@ class _StoppingTrace(ForcingTrace):
 class CounterfactualTensors:
     """The tensors of a counterfactual, and the rows of them, bool [S], that no equation determines."""
 
-    tensors: Tensors
+    tensors: Recorded
     undetermined: dict[tuple[int, str], np.ndarray]
 
 
@@ -184,7 +184,7 @@ class CounterfactualRuns:
         stages: Sequence[str],
         last: str | None,
         precision: str,
-    ) -> Tensors:
+    ) -> Recorded:
         """The tensors of one run."""
         rounds = len(golden.manifest.case.prompts[0].generated.acceptance_length)
         keep = set(golden.manifest.stages) if not stages else set(stages) | set(_score_stages(golden))
@@ -200,7 +200,7 @@ class CounterfactualRuns:
         return {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
 
 
-def _undetermined_rows(golden: TrustedGolden, tensors: Tensors, mode: Mode) -> dict[tuple[int, str], np.ndarray]:
+def _undetermined_rows(golden: TrustedGolden, tensors: Recorded, mode: Mode) -> dict[tuple[int, str], np.ndarray]:
     """Which rows a counterfactual does not determine: rows of NaN.
 
     A device that reads beyond a pass finds there what no equation says. Such rows are left out only beside

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from parity.trace import Tensors
+from parity.trace import Recorded
 
 
 class FitRange(Protocol):
@@ -41,7 +41,7 @@ class CheckableHypothesis(Protocol):
     @property
     def fit(self) -> FitRange | None: ...
     @property
-    def infer(self) -> Callable[[Tensors, Tensors], Any] | None: ...
+    def infer(self) -> Callable[[Recorded, Recorded], Any] | None: ...
     @property
     def layered(self) -> bool: ...
     @property

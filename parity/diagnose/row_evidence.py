@@ -17,7 +17,7 @@ from parity.diagnose.hypothesis import Assumption, NotComparable
 from parity.diagnose.residuals import ROW, row_noise
 from parity.diagnose.trials import PromptTrials
 from parity.metrics import measure
-from parity.trace import Tensors
+from parity.trace import Recorded
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _rows_alike(true: StageRows | None, other: StageRows | None, facts: RowFacts
     return [row_evidence(true, other, facts.of_rows(true), precision)] if rounds else []
 
 
-def _shapes(trials: PromptTrials, stage: str, true: Tensors, other: Tensors, facts: RowFacts) -> list[RowEvidence]:
+def _shapes(trials: PromptTrials, stage: str, true: Recorded, other: Recorded, facts: RowFacts) -> list[RowEvidence]:
     """The rounds in which an assumption makes another number of rows: one row of evidence stands for each."""
     _, run = trials.cut(trials.rounds)
     parts = []

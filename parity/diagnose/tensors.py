@@ -8,13 +8,13 @@ import numpy as np
 
 from parity.golden.manifest import Variant
 from parity.golden.views import DumpView
-from parity.trace import Tensors
+from parity.trace import Recorded
 
 SAMPLED = 4096
 """Elements of a stage by which it is estimated what two hypotheses do together."""
 
 
-def sampled_gap(before: Tensors, after: Tensors, stage: str) -> np.ndarray | None:
+def sampled_gap(before: Recorded, after: Recorded, stage: str) -> np.ndarray | None:
     """A sample of `after` - `before` at a stage over all rounds; what is not determined counts as unchanged."""
     places = sorted(place for place in before if place[1] == stage)
     if not places or any(place not in after or after[place].shape != before[place].shape for place in places):
@@ -26,7 +26,7 @@ def sampled_gap(before: Tensors, after: Tensors, stage: str) -> np.ndarray | Non
     return some
 
 
-def relative_error(true: Tensors, device: Tensors, stage: str) -> float | None:
+def relative_error(true: Recorded, device: Recorded, stage: str) -> float | None:
     """How far a device is from what is true at a stage over all rounds, relative, all elements together.
 
     None where they are of other shapes or no numbers, or where a value is NaN or Inf.
@@ -47,7 +47,7 @@ def differ(true: np.ndarray | None, value: np.ndarray | None) -> bool:
     return true is None or value is None or not np.array_equal(true, value, equal_nan=value.dtype.kind == "f")
 
 
-def contents_of(dump: DumpView, variant: Variant) -> Tensors:
+def contents_of(dump: DumpView, variant: Variant) -> Recorded:
     """All tensors of a dump of one prompt in this precision, by round and stage."""
     places = [(round_, stage) for stored, _, round_, stage in dump.rows if stored == variant]
     tensors = {place: dump.contents(variant, 0, *place) for place in places}

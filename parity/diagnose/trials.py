@@ -25,7 +25,7 @@ from parity.diagnose.tensors import contents_of, differ, relative_error, sampled
 from parity.golden.manifest import Generation, Mode
 from parity.golden.views import DumpView, GoldenSlice, PromptSlice, TrustedGolden
 from parity.policy import Policy
-from parity.trace import ForcingTrace, Tensors, Trace
+from parity.trace import ForcingTrace, Recorded, Trace
 
 SAME = 1e-6
 """How far the size of an error may be from the one that was judged, relative: the same rows,
@@ -71,8 +71,8 @@ class PromptTrials:
     clock: SearchClock = field(default_factory=SearchClock)
     _own: Generation | None = None
     _slices: dict[int, tuple[GoldenSlice, PromptSlice]] = field(default_factory=dict)
-    _contents: dict[int, Tensors] = field(default_factory=dict)
-    _baselines: dict[tuple[object, ...], tuple[Tensors, dict[str, Residual]]] = field(default_factory=dict)
+    _contents: dict[int, Recorded] = field(default_factory=dict)
+    _baselines: dict[tuple[object, ...], tuple[Recorded, dict[str, Residual]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         case = self.run.manifest.case
@@ -227,7 +227,7 @@ class PromptTrials:
         view = self._view(golden, made, (*known, *assumed), last, stages, rounds, own_floor)
         return ResidualChange(before, self._residuals(rounds, view, stages), moved)
 
-    def _left_as_it_was(self, before: Residual, true: Tensors, made: Tensors, rounds: int) -> Residual | None:
+    def _left_as_it_was(self, before: Residual, true: Recorded, made: Recorded, rounds: int) -> Residual | None:
         """The residual under assumptions that take no more than chance off the error, told by its size alone.
 
         None where that does not tell: where the size is within its bound, or is of other rows than are judged.
@@ -315,7 +315,7 @@ class PromptTrials:
 
     def _baseline(
         self, known: Sequence[Assumption], rounds: int, stages: Sequence[str], last: str | None
-    ) -> tuple[Tensors, dict[str, Residual]]:
+    ) -> tuple[Recorded, dict[str, Residual]]:
         """The tensors under the known assumptions, and what they leave; computed once."""
         key = tuple((hypothesis.id, value) for hypothesis, value in known), rounds, tuple(stages), last
         if key not in self._baselines:
@@ -358,7 +358,7 @@ class PromptTrials:
         same = all(place in rough and rough[place].shape == tensors[place].shape for place in own)
         return CounterfactualGolden(golden, tensors, self.mode, rough if same else None)
 
-    def _filled(self, made: CounterfactualTensors, rounds: int) -> Tensors:
+    def _filled(self, made: CounterfactualTensors, rounds: int) -> Recorded:
         """The tensors, with the device's own rows where they are not determined."""
         _, run = self.cut(rounds)
         filled = dict(made.tensors)

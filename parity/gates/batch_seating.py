@@ -14,7 +14,7 @@ from parity.gates.own_rounds import free_trace, own_prefill, own_rounds
 from parity.golden.views import TrustedGolden
 from parity.seam import Batched, Device
 from parity.shown import View, with_returned
-from parity.trace import ForcingTrace, Tensors
+from parity.trace import ForcingTrace, Recorded
 
 LIKE = 0.99
 """Correlation of a tensor with the golden of its prompt; bfloat16's noise, a few percent, leaves 0.999."""
@@ -48,7 +48,7 @@ class Seated:
 
     prompt: int
     lane: int
-    tensors: Tensors
+    tensors: Recorded
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from parity.gates.rollback.sameness import StageTensors, WithinNoise, changed_row
-from parity.trace import Tensors
+from parity.trace import Recorded
 
 W = TypeVar("W")
 
@@ -49,7 +49,7 @@ class Difference(Generic[W]):
     first: DifferingRow[W] | None = None
     furthest: DifferingRow[W] | None = None
 
-    def add(self, before: Tensors, now: Tensors, where: W) -> None:
+    def add(self, before: Recorded, now: Recorded, where: W) -> None:
         """Compare two runs; a round or a stage that only one of them has is beyond every bound."""
         for round_, stage, old, new in _pairs(before, now):
             self.tensors += 1
@@ -69,7 +69,7 @@ class Difference(Generic[W]):
             self.furthest = found
 
 
-def _pairs(before: Tensors, now: Tensors) -> Iterator[tuple[int, str, StageTensors, StageTensors]]:
+def _pairs(before: Recorded, now: Recorded) -> Iterator[tuple[int, str, StageTensors, StageTensors]]:
     """Every round and stage of either run, with the round's tensors of both."""
     rounds: list[dict[int, dict[str, np.ndarray]]] = [{round_: {} for round_, _ in (*before, *now)} for _ in range(2)]
     for run, tensors in zip(rounds, (before, now), strict=True):

@@ -20,7 +20,7 @@ from parity.gates.rollback.sameness import WithinNoise
 from parity.guard import raised_text
 from parity.seam import Device, Saving
 from parity.stages import ACCEPT_LENGTH
-from parity.trace import ForcingTrace, Tensors
+from parity.trace import ForcingTrace, Recorded
 
 ROUNDS = 2
 """Behind the prefill: a draft, and one that finds its rows in the caches."""
@@ -36,7 +36,7 @@ class _NotExercised(Exception):
     """The golden's prompts do not lead where the check has to look."""
 
 
-Both = tuple[Tensors, Tensors]
+Both = tuple[Recorded, Recorded]
 """Fresh and continued."""
 
 
@@ -61,20 +61,20 @@ class Lives:
         """Tokens for the rounds, one more round, and for two that end the text."""
         return (ROUNDS + 1) * (self.device.describe().k + 1) + 3
 
-    def fresh(self, device: Device | None = None, ids: Sequence[int] | None = None) -> Tensors:
+    def fresh(self, device: Device | None = None, ids: Sequence[int] | None = None) -> Recorded:
         """Prefill and rounds."""
         return self._run(device or self.device, ids or self.ids)
 
-    def continued(self, cached: int, ids: Sequence[int] | None = None) -> Tensors:
+    def continued(self, cached: int, ids: Sequence[int] | None = None) -> Recorded:
         """The same, the prefill from the caches, where `cached` rows of it are there."""
         return self._run(self.device, ids or self.ids, cached)
 
-    def _run(self, device: Device, ids: Sequence[int], cached: int | None = None) -> Tensors:
+    def _run(self, device: Device, ids: Sequence[int], cached: int | None = None) -> Recorded:
         trace = free_trace(self.within.names)
         perform(device, own_prefill(trace, ids, self.budget, cached))
         return self._to_the_end(device, trace)
 
-    def _to_the_end(self, device: Device, trace: ForcingTrace) -> Tensors:
+    def _to_the_end(self, device: Device, trace: ForcingTrace) -> Recorded:
         """The rounds that are compared, and behind them those to the end of the text."""
         says = device.describe()
         perform(device, own_rounds(trace, ROUNDS, says.eos))
@@ -138,7 +138,7 @@ class Lives:
         """Taken off behind some rounds, another prompt in its place, and put back."""
         if not isinstance(self.device, Saving):
             raise NotOffered("no save and restore")
-        tensors: list[Tensors] = []
+        tensors: list[Recorded] = []
         for between in (False, True):
             trace, eos = free_trace(self.within.names), self.device.describe().eos
             perform(self.device, own_prefill(trace, self.ids, self.budget))
@@ -205,7 +205,7 @@ def _passed(name: str, found: Difference[str], cases: Sequence[str], ends: bool)
     return Check(name, PASS, f"{found.moved} of {found.tensors} tensors have other bits{of}, {most}", figures)
 
 
-def _behind(fresh: Tensors, continued: Tensors, cached: int) -> Both:
+def _behind(fresh: Recorded, continued: Recorded, cached: int) -> Both:
     """Of the fresh prefill the rows that the other runs over: all behind those cached, at least."""
     for (round_, stage), value in fresh.items():
         rows = len(continued.get((round_, stage), value))

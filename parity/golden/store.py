@@ -39,7 +39,7 @@ from parity.reproducing import quoted
 from parity.shown import there
 from parity.sketch import Sketched
 from parity.stages import TARGET_EMBED, Named
-from parity.trace import Tensors
+from parity.trace import Recorded
 
 SHARD = 2**28
 """Bytes of tensors from which a shard is written and another one begun: so much of them is in memory at a time."""
@@ -99,8 +99,8 @@ class DumpWriter:
         tensors: Mapping[tuple[int, str], NDArray[Any] | Sketched],
         rank: int = 0,
         sharding: Mapping[str, str] | None = None,
-        whole: Tensors | None = None,
-        truth: Tensors | None = None,
+        whole: Recorded | None = None,
+        truth: Recorded | None = None,
     ) -> None:
         """Write one prompt's tensors of one variant, as a shard or several; cache stages as what changed.
 

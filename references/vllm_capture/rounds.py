@@ -111,7 +111,7 @@ class Rounds:
             "drafter.pre_head_hidden": step.tensors["drafter.normed"][sampled],
             "drafter.logits": step.part("drafter.logits", place),
         }
-        self.tensors.update({(round_ + 1, name): value for name, value in found.items()})
+        self.tensors |= {(round_ + 1, name): value for name, value in found.items()}
         self.tensors[round_ + 1, "drafter.draft_tokens"] = step.part("drafter.draft_tokens", place)[0]
         for number in range(1, step.passes):
             self._chained(step, place, round_ + 1, f"chain.{number}.")
