@@ -139,6 +139,8 @@ class Spool(MutableMapping[tuple[int, str], NDArray[Any]]):
 
     def _whole(self, said: dict[str, Any], start: int) -> Written | None:
         """A tensor whose bytes are all there and are those that its header tells."""
+        if type(said.get("round")) is not int or type(said.get("stage")) is not str:
+            return None
         try:
             written = Written(start, tuple(said["shape"]), DTYPES[said["dtype"]])
             if written.end > os.fstat(self._file.fileno()).st_size:

@@ -97,6 +97,14 @@ def test_a_file_of_anything_else_holds_nothing(written, content):
     assert list(reopened(written)) == [(0, "stage")]
 
 
+@pytest.mark.parametrize("change", [(b'"round"', b'"sound"'), (b'"stage": "stage"', b'"stage": [1,2,3]')])
+def test_a_header_that_names_no_place_ends_what_is_taken_up(written, change):
+    content = written.read_bytes()
+    assert change[0] in content and len(change[0]) == len(change[1])
+    written.write_bytes(content.replace(*change))
+    assert not reopened(written)
+
+
 def test_a_spool_of_another_golden_or_of_a_living_writer_is_refused(written):
     with pytest.raises(UsageError, match="is of another golden"):
         reopened(written, "that golden")
