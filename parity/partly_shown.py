@@ -24,7 +24,8 @@ from parity.seam import (
     SketchTap,
     Tap,
 )
-from parity.shown import VIEWS, View, stages_of
+from parity.shown import VIEWS, View, narrowed, stages_of
+from parity.stages import VERIFY_TOKENS
 
 
 class PartTap:
@@ -50,7 +51,7 @@ class PartTap:
 
     def _hand(self, handing: Callable[..., Any], stage: str, value: Any, *rest: Any) -> Any:
         known = stage in self._view.declared  # another name is the tap's to refuse
-        hidden = known and self._view.rows(stage, self.round) != "all"
+        hidden = known and self._view.rows(stage, self.round) is None
         return value if hidden else handing(stage, value, *rest)
 
 
@@ -63,9 +64,10 @@ class PartlyShown:
     """
 
     def __init__(self, inside: Any, stages: Sequence[str]):
-        self.inside, self._shown = inside, tuple(Shown(glob) for glob in stages)
-        says = inside.describe()
-        self._view = View(self._shown, stages_of(says))
+        self.inside, says = inside, inside.describe()
+        declared = stages_of(says)
+        self._shown = narrowed(says.shown, stages, declared, isinstance(inside, Looping))
+        self._view = View(self._shown, declared)
 
     def describe(self) -> Description:
         """The device's own description, with what is shown of it."""
@@ -133,9 +135,10 @@ class PartlyShownLoop(PartlyShown):
     def speculate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap, on_round: OnRound) -> Sequence[int]:
         """See `Looping.speculate`."""
         inside = PartTap(tap, self._view, 0)
+        says_tokens = self._view.rows(VERIFY_TOKENS, 1) is not None
 
-        def over(*said: Any) -> None:
-            on_round(*said)
+        def over(drafts: Sequence[int], emitted: Sequence[int], tokens: Sequence[int] | None = None) -> None:
+            on_round(drafts, emitted, tokens if says_tokens else None)
             inside.round += 1
 
         ids: Sequence[int] = self.inside.speculate(prompt_ids, max_new_tokens, inside, over)

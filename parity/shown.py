@@ -201,6 +201,39 @@ def there(sizes: Sizes, golden: Sizes, declared: Mapping[str, Named]) -> tuple[S
                 single = all(sizes[place] == 1 for place in rounds)
                 last = single and not named.stage.cache and any(golden.get(place, 1) > 1 for place in rounds)
                 found.setdefault((named.stage.template, when, "last" if last else "all"), []).append(name)
+    return _by_template(found, declared)
+
+
+def narrowed(
+    shown: Sequence[Shown], globs: Sequence[str], declared: Mapping[str, Named], loop: bool = False
+) -> tuple[Shown, ...]:
+    """What a device declares, of stages of these globs alone; all of them where it shows every stage.
+
+    Args:
+        shown: what the device declares.
+        loop: see `with_returned`.
+
+    Raises:
+        UsageError: see `View`; or it shows none of these stages.
+    """
+    asked = tuple(Shown(glob) for glob in globs)
+    if not shown:
+        return asked
+    own, view = View(with_returned(shown, declared, loop), declared), View(asked, declared)
+    found: dict[tuple[str, When, Rows], list[str]] = {}
+    for name, named in declared.items():
+        for when in (when for when in PASSES if when in named.stage.when and view.shows(name)):
+            if rows := own.rows(name, when == ROUND):
+                found.setdefault((named.stage.template, when, rows), []).append(name)
+    if not found:
+        raise UsageError(f"show={'+'.join(globs)}: the device shows none of these stages")
+    return _by_template(found, declared)
+
+
+def _by_template(
+    found: Mapping[tuple[str, When, Rows], Sequence[str]], declared: Mapping[str, Named]
+) -> tuple[Shown, ...]:
+    """Stages of a template, when and which rows, as declarations: one where they are all of its layers."""
     of_template = Counter(named.stage.template for named in declared.values())
     return tuple(
         Shown(stages, when, rows)

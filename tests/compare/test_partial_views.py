@@ -31,7 +31,7 @@ from parity.partly_shown import PartlyShown
 from parity.policy import read_policy
 from parity.producers import builder, planted_faults
 from parity.seam import Shown
-from parity.shown import RETURNED, VIEWS, View, check_declarations, with_returned
+from parity.shown import RETURNED, VIEWS, View, check_declarations, narrowed, with_returned
 from parity.stages import declared
 from tests.sample import WHOLE
 
@@ -423,3 +423,26 @@ def test_what_is_shown_in_the_prefill_alone_is_said():
     run.sides = (run,)
     said = "target.layers.*.out in rounds: this run shows them in the prefill alone"
     assert list(unseen_passes(run, list(NAMES))) == [said] and not list(unseen_passes(run, ["target.logits"]))
+
+
+@pytest.mark.parametrize("view", ["layer-kernels", "tokens"])
+def test_a_view_of_a_loop_leaves_of_what_it_shows_and_says_no_more(golden, tmp_path, view):
+    device = builder(f"numpy,loop=asynchronous,show={view}", golden)(precision="float32")
+    run = Dump(drive_device(RunRequest(device, golden, "chained", (), tmp_path / "run", free=False)))
+    left = View(run.manifest.case.shown, golden.declared)
+    assert bool(left.rows("verify.tokens", 1)) == (view == "tokens")
+    assert bool(left.rows("target.logits", 0)) == (view == "layer-kernels")
+    assert left.rows("verify.logits", 1) is None
+    assert compare(golden, run, read_policy(None, "float32")).verdict == "pass"
+
+
+def test_a_view_of_a_port_is_of_what_the_port_declares():
+    own = (Shown("target.layers.*.out", when="prefill"), Shown("target.logits", rows="last"))
+    assert narrowed((), ("logits", "kv.*"), NAMES) == (Shown("logits"), Shown("kv.*"))
+    left = View(narrowed(own, ("target.*.out", "*logits", "kv.*"), NAMES), NAMES)
+    assert (left.rows("target.layers.1.out", 0), left.rows("target.layers.1.out", 1)) == ("all", None)
+    assert left.rows("target.logits", 0) == "last" and not left.shows("kv.target.layers.0.k")
+    assert narrowed(own, ("target.layers.*.out",), NAMES) == own[:1]  # one declaration of all layers
+    assert narrowed(own, ("target.layers.1.out",), NAMES) == (Shown("target.layers.1.out", when="prefill"),)
+    with pytest.raises(UsageError, match="shows none of these stages"):
+        narrowed(own, ("kv.*",), NAMES)
