@@ -121,9 +121,9 @@ class OwnExperts:
 
     def __call__(self, round_: int, stage: str) -> np.ndarray | None:
         """The value of a stage, or None where it continues with its own."""
-        true = self.golden.contents("float32", self.prompt, round_, stage)
-        if not stage.endswith(".experts") or stage in self.run.forced:
-            return true  # of a run that was forced there: what it recorded it did not go on with
+        true, forced = self.golden.contents("float32", self.prompt, round_, stage), self.run.follows(round_, stage)
+        if forced or not stage.endswith(".experts"):
+            return true if forced else None  # of a run that was forced: what it recorded it did not continue with
         own = self.run.contents(self.run.manifest.case.precision, self.prompt, round_, stage)
         if own is None or true is None or own.shape != true.shape or own.dtype.kind not in "iu":
             return self.chosen((round_, stage))

@@ -180,7 +180,7 @@ class CauseSearch:
             return False
         if self._is_the_references(residual):
             return False
-        own = any(can_show_in(hypothesis, self.trials.segment(residual.stage)) for hypothesis, _ in self.known)
+        own = any(can_show_in(hypothesis, self.trials.segment(residual)) for hypothesis, _ in self.known)
         return not (own and residual.stage in self.start and before.explained(residual) >= MOST)
 
     def _is_the_references(self, residual: Residual) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from parity.diagnose.components.products import StageProduct
 from parity.diagnose.conditional import Conditional, RowFacts, chosen_rows
 from parity.diagnose.hypothesis import Assumption, NotComparable
 from parity.golden.manifest import Generation, Mode
-from parity.golden.views import TrustedGolden
+from parity.golden.views import DumpView, TrustedGolden
 from parity.seam import Tap
 from parity.stages import matches
 from parity.trace import ForcingTrace, Recorded, Trace
@@ -86,7 +87,7 @@ class CounterfactualRuns:
         make: makes the reference of a precision.
         mode: local or chained, as the device's run is.
         budget: tokens to emit at most.
-        followed: full names of the stages whose golden values the device's run continued with.
+        device: the device's run; what it continued with of the golden, a counterfactual does as well.
         count: runs so far.
         references: those made so far, by precision; runs over other prompts share them.
         clock: the time that they may take.
@@ -95,7 +96,7 @@ class CounterfactualRuns:
     make: Callable[[str], CounterfactualReference]
     mode: Mode
     budget: int
-    followed: frozenset[str]
+    device: DumpView
     count: int = 0
     references: dict[str, CounterfactualReference] = field(default_factory=dict)
     clock: SearchClock = field(default_factory=SearchClock)
@@ -126,8 +127,8 @@ class CounterfactualRuns:
         rounds = len(golden.manifest.case.prompts[0].generated.acceptance_length)
         recorder = ForcingTrace(
             golden.declared,
-            lambda round_, name: golden.contents("float32", 0, round_, name),
-            self.followed,
+            partial(self._continued, golden),
+            self.device.followed,
             keep=lambda name: False,
         )
         if "float32" not in self.references:
@@ -171,6 +172,10 @@ class CounterfactualRuns:
                 recorded = chosen_rows(self._facts_of(golden), hypothesis.where, recorded, other)
         return CounterfactualTensors(recorded, _undetermined_rows(golden, recorded, self.mode))
 
+    def _continued(self, golden: TrustedGolden, round_: int, stage: str) -> np.ndarray | None:
+        """What a run continues with of a golden of one prompt; None where that is its own value."""
+        return golden.contents("float32", 0, round_, stage) if self.device.follows(round_, stage) else None
+
     def _facts_of(self, golden: TrustedGolden) -> RowFacts:
         """What conditions ask of a golden's rows, looked up once."""
         if self._facts is None or self._facts.golden is not golden:
@@ -190,8 +195,8 @@ class CounterfactualRuns:
         keep = set(golden.manifest.stages) if not stages else set(stages) | set(_score_stages(golden))
         recorder = _StoppingTrace(
             golden.declared,
-            lambda round_, stage: golden.contents("float32", 0, round_, stage),
-            self.followed,
+            partial(self._continued, golden),
+            self.device.followed,
             keep=keep.__contains__,
         )
         recorder.last = (rounds, last) if last else None

@@ -31,7 +31,7 @@ def refitted(
     for number, (hypothesis, value) in enumerate(known):
         if hypothesis.fit is None or not isinstance(value, int | float):
             continue
-        wrong = [name for name, each in start.items() if each.red and can_show_in(hypothesis, trials.segment(name))]
+        wrong = [name for name, each in start.items() if each.red and can_show_in(hypothesis, trials.segment(each))]
         others = (*known[:number], *known[number + 1 :])
         if first.stage not in wrong or len(wrong) < 2:
             continue

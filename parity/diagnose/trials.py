@@ -77,7 +77,7 @@ class PromptTrials:
     def __post_init__(self) -> None:
         case = self.run.manifest.case
         self.counterfactuals = CounterfactualRuns(
-            self.reference, case.mode, case.max_new_tokens, self.run.followed, clock=self.clock
+            self.reference, case.mode, case.max_new_tokens, self.run, clock=self.clock
         )
 
     @property
@@ -108,21 +108,39 @@ class PromptTrials:
             self._slices[rounds] = golden, run
         return self._slices[rounds]
 
-    def segment(self, stage: str) -> list[str]:
-        """The stages whose error would show first in this one, as far as the run shows any."""
-        names = self.golden.declared
-        return segment(stage, names, set(self.run.manifest.stages)) if stage in names else [stage]
+    def segment(self, first: Residual) -> list[str]:
+        """The stages whose error would show first in a failing one, as far as the run shows any in that pass."""
+        stage, names = first.stage, self.golden.declared
+        if stage not in names:
+            return [stage]
+        shown = {
+            name
+            for name in self.run.manifest.stages
+            if first.place is None or name not in names or self.run.view.rows(name, first.place.round)
+        }
+        return segment(stage, names, shown)
 
     def failing_passes(self, first: Residual) -> str:
         """The passes that alone show a failing stage of both: `prefill`, `verify`, or '' where that is not known."""
-        prefilled = ("float32", self.prompt, 0, first.stage) in self.golden.rows
-        if first.place is None or first.error == inf or not prefilled:
+        if first.place is None or first.error == inf:
             return ""
+        if not self.prefilled(first.stage):
+            return "verify" if self._prefill_is_right(first) else ""
         wrong = red_rows(*self.cut(self.rounds), first.stage)
         later = [round_ > 0 for (round_, _, _), red in wrong.items() if red]
         if not later:  # the place is that of the worst row, and all are off a little
             return ""
         return "verify" if first.place.round > 0 else "" if any(later) else "prefill"
+
+    def prefilled(self, stage: str) -> bool:
+        """Whether a stage has rows in the prefill."""
+        return ("float32", self.prompt, 0, stage) in self.golden.rows
+
+    def _prefill_is_right(self, first: Residual) -> bool:
+        """Whether all that is hidden behind a stage of rounds is shown in the prefill, and passes there."""
+        hidden = [stage for stage in self.segment(first) if self.prefilled(stage)]
+        shown = hidden and all(self.run.view.rows(stage, 0) for stage in hidden)
+        return bool(shown) and not any(left.red for left in self.residuals((), 0).values())
 
     def other_prompts(self) -> Iterator[PromptTrials]:
         """The same device over other prompts, run anew where it has to be."""
@@ -285,7 +303,9 @@ class PromptTrials:
         truth = Trace(golden.declared)
         result = self.counterfactuals.run("float32", known, golden, truth, None)
         rough = ForcingTrace(
-            golden.declared, lambda round_, stage: truth.tensors.get((round_, stage)), self.run.followed
+            golden.declared,
+            lambda round_, stage: truth.tensors.get((round_, stage)) if self.run.follows(round_, stage) else None,
+            self.run.followed,
         )
         self.counterfactuals.run("bfloat16", known, golden, rough, None)
         emitted = Generation(

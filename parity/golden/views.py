@@ -137,7 +137,11 @@ class DumpView(ABC):
 
     @property
     def forced(self) -> frozenset[str]:
-        """Full names of the stages that the golden's tensors replaced while this ran."""
+        """Full names of the stages that the golden's tensors replaced while this ran, in the passes that show them."""
+        return self._forced
+
+    @cached_property
+    def _forced(self) -> frozenset[str]:
         templates = {*self.manifest.case.forced}
         return frozenset(
             name for name, named in self.declared.items() if named.stage.template in templates and self.view.shows(name)
@@ -152,6 +156,13 @@ class DumpView(ABC):
         return self.forced | {
             name for name, named in self.declared.items() if named.stage.forced and named.layer is None
         }
+
+    def follows(self, round_: int, stage: str) -> bool:
+        """Whether it continued with the golden's value of a stage in a round: one that it does not show there has its
+        own."""
+        named = self.declared[stage]
+        chosen = named.stage.forced and named.layer is None
+        return chosen or (stage in self._forced and self.view.rows(stage, round_) is not None)
 
     @property
     def sides(self) -> tuple[DumpView, ...]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from parity.references.hypotheses import (
     accepting,
+    ahead,
     block,
     block_context,
     caches,
@@ -59,6 +60,7 @@ DECISIONS = (
     *(accepting.matching, accepting.emitting, accepting.cutting, accepting.showing),
     *(caches.rollback, caches.sided, caches.rings),
     *(stale.stale, surplus.seeds, starting.starts),
+    *(ahead.early, ahead.starting, ahead.telling),
     *(context.committed, context.prefilling, context.seeing, context.window),
 )
 """Of what is chosen, accepted and kept."""

@@ -41,17 +41,17 @@ def handing_over(loop: Loop, side: str, count: Callable[[], int], whole: bool) -
     return together((loop.cached.around(cached), loop.tap.around(tap)))
 
 
-def begun(loop: Loop, delta: int, counted: int) -> Mutation:
-    """Verify rounds write from the slot `delta` behind the emitted rows on, into a cache that nothing is cut off.
+def begun(loop: Loop, delta: Callable[[], int], counted: int) -> Mutation:
+    """Verify rounds write from the slot `delta()` behind the emitted rows on, into a cache that nothing is cut off.
 
     Slots that were never written hold zeros. Behind a round as many rows as were emitted are handed over, and `counted`
     more.
     """
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
-        drafts = inner()
+        drafts, first = inner(), loop.state.length + delta()
         for layer in range(loop.target.config.num_hidden_layers):
-            k, v = (sized(x, loop.state.length + delta) for x in loop.target.rows(layer))
+            k, v = (sized(x, first) for x in loop.target.rows(layer))
             loop.target.load(layer, k, v)
         return drafts
 
@@ -70,10 +70,11 @@ def started(loop: Loop, delta: int, rotated: bool) -> Mutation:
     """Verify rows written `delta` slots off, and rotated by their slots or by their own positions."""
     if not delta:
         raise NotApplicable("no slot off")
+    written = begun(loop, lambda: int(delta), counted=0)
     if rotated:
-        return begun(loop, int(delta), counted=0)
+        return written
     own = at_positions(loop, "target", lambda places: places - places[:, :1] + loop.state.length)
-    return together((begun(loop, int(delta), counted=0), own))
+    return together((written, own))
 
 
 starts(

@@ -55,7 +55,7 @@ def target_seed(loop: Loop, whose: str, late: bool) -> Mutation:
         else:
             _alone(loop, torch.tensor(loop.state.emitted) if whose == FIRST else prompts[0][-1:])
 
-    return together((loop.prefill.around(prefill), begun(loop, 1, counted=1), _once(loop, seed, late)))
+    return together((loop.prefill.around(prefill), begun(loop, lambda: 1, counted=1), _once(loop, seed, late)))
 
 
 Seeds = tuple[tuple[str, str, tuple[str, ...], bool], ...]

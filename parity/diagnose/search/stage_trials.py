@@ -53,7 +53,7 @@ class StageTrials:
         self.trials, self.known, self.first = trials, known, first
         self.round = self._round(first.place.round if first.place else 0)
         taken = {hypothesis.id for hypothesis, _ in known}
-        self.segment = trials.segment(first.stage)
+        self.segment = trials.segment(first)
         self.passes = trials.failing_passes(first)
         self.hypotheses = [
             each
@@ -83,14 +83,19 @@ class StageTrials:
         return list(dict.fromkeys(layer for layer in layers if layer is not None))
 
     def values(self, hypothesis: CheckableHypothesis) -> list[Any]:
-        """The values to enumerate; the layers in which it can show are those of a layered hypothesis."""
-        values = list(hypothesis.values)
-        if hypothesis.layered:
-            values += self.layers(hypothesis)
+        """The values to enumerate; the layer in which it can show is one of a layered hypothesis, where it is one."""
+        values, layers = list(hypothesis.values), self.layers(hypothesis)
+        if hypothesis.layered and len(layers) == 1:
+            values += layers
         if hypothesis.infer is not None:
             values.append(self.trials.infer(hypothesis, self.known, self.round))
         alone = hypothesis.fit is None and hypothesis.infer is None
         return list(dict.fromkeys(value for value in values if alone or value is not None))
+
+    def single_layers(self, hypothesis: CheckableHypothesis) -> list[int]:
+        """The layers to enumerate behind that, where a layered hypothesis can show in several: they are many."""
+        layers = self.layers(hypothesis) if hypothesis.layered else []
+        return [layer for layer in layers if layer not in hypothesis.values] if len(layers) > 1 else []
 
     def each(self, many: Iterable[tuple[Assumption, ...]]) -> Iterator[Trial]:
         """Trials of these assumptions, without those that cannot apply or break a prefill that is right."""
@@ -128,9 +133,9 @@ class StageTrials:
 
     def _breaks_prefill(self, assumed: tuple[Assumption, ...]) -> bool:
         """Whether the prefill, where only later passes fail, fails with these: told without a run of those passes."""
-        if self.passes != "verify":
-            return False
         stage = self.first.stage
+        if self.passes != "verify" or not self.trials.prefilled(stage):
+            return False
         change = attempt(partial(self.trials.weigh, self.known, assumed, 0, [stage], last=stage))
         broken = change is not None and change.after[stage].red and not change.before[stage].red
         self.spoilt += [assumed] if broken and len(assumed) == 1 and not assumed[0][0].passes else []

@@ -102,10 +102,11 @@ class HypothesisSearch:
         self.clock.untried.append(f"{self.stage.first.stage}: {left} were tried ({self.stage.asked} trials were made)")
 
     def _enumerated(self) -> Iterator[Iterator[Trial]]:
-        """Discrete values, one tier for each cost; what a right prefill speaks against comes last."""
-        for cost in sorted(set(map(self._cost, self.stage.hypotheses))):
-            tier = [hypothesis for hypothesis in self.stage.hypotheses if self._cost(hypothesis) == cost]
-            yield self.stage.each(((one, value),) for one in tier for value in self.stage.values(one))
+        """Discrete values, one tier for each cost, then single layers; what a right prefill speaks against comes last."""
+        for values in (self.stage.values, self.stage.single_layers):
+            for cost in sorted(set(map(self._cost, self.stage.hypotheses))):
+                tier = [hypothesis for hypothesis in self.stage.hypotheses if self._cost(hypothesis) == cost]
+                yield self.stage.each(((one, value),) for one in tier for value in values(one))
 
     def _cost(self, hypothesis: CheckableHypothesis) -> float:
         """What shows in every pass can hardly be the cause where the prefill is right."""
