@@ -20,7 +20,6 @@ from parity.seam import (
     Looping,
     OnRound,
     Sampling,
-    Shown,
     SketchTap,
     Tap,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from itertools import product
 
 from parity.references.hypotheses.catalogue import PARALLEL, ROWS, Family, Mutation

@@ -446,3 +446,16 @@ def test_a_view_of_a_port_is_of_what_the_port_declares():
     assert narrowed(own, ("target.layers.1.out",), NAMES) == (Shown("target.layers.1.out", when="prefill"),)
     with pytest.raises(UsageError, match="shows none of these stages"):
         narrowed(own, ("kv.*",), NAMES)
+
+
+def test_what_a_port_shows_in_the_prefill_alone_is_forced_there_alone(golden, rerun, tmp_path):
+    device = PartlyShown(builder("numpy", golden)(precision="bfloat16"), ("target.*", "verify.logits"))
+    device._shown = (Shown("target.*", when="prefill"), Shown("verify.logits"))
+    device._view = View(device._shown, golden.declared)
+    run = Dump(drive_device(RunRequest(device, golden, "local", (), tmp_path / "run", free=False)))
+    layer = "target.layers.1.out"
+    assert run.follows(0, layer) and not run.follows(1, layer) and layer in run.followed
+    assert run.follows(1, "drafter.draft_tokens")  # the golden's text, whatever is shown
+    report = compare(golden, run, read_policy(None, "bfloat16"), rerun=rerun)
+    (logits,) = (stage for stage in report.stages if stage.stage == "verify.logits")
+    assert report.verdict == "pass" and 0.5 < logits.x["l2"] < 1.5, logits

@@ -32,7 +32,7 @@ def trials(*never: str):
         return {name: START[name] if name in never else left(name, value) for name in SETTLED}
 
     return SimpleNamespace(
-        segment=lambda name: [name],
+        segment=lambda residual: [residual.stage],
         weigh=lambda others, assumed, rounds, stages: ResidualChange(START, after(assumed[0][1])),
         residuals=lambda known, rounds: after(known[-1][1]),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -65,8 +66,9 @@ def every_change(made):
 def prompt(shallow_golden):
     case = shallow_golden.manifest.case
     rounds = len(case.prompts[0].generated.acceptance_length) if WHOLE else 2
-    followed = frozenset(shallow_golden.manifest.stages)
-    runs = CounterfactualRuns(counterfactuals(shallow_golden, 1)[0], "local", case.max_new_tokens, followed)
+    every = frozenset(shallow_golden.manifest.stages)
+    device = SimpleNamespace(followed=every, follows=lambda round_, stage: True)
+    runs = CounterfactualRuns(counterfactuals(shallow_golden, 1)[0], "local", case.max_new_tokens, device)
     return GoldenSlice(shallow_golden, 0, rounds), runs
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
+from typing import Any
 
 from parity.diagnose.clock import SHORT, TRYING, TimeIsUp
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
@@ -102,12 +103,19 @@ class HypothesisSearch:
         self.clock.untried.append(f"{self.stage.first.stage}: {left} were tried ({self.stage.asked} trials were made)")
 
     def _enumerated(self) -> Iterator[Iterator[Trial]]:
-        """Discrete values, one tier for each cost, then single layers; what a right prefill speaks against comes last."""
+        """Discrete values by cost, a tier for each, then single layers; last comes what a right prefill speaks against."""
         for values in (self.stage.values, self.stage.single_layers):
             for cost in sorted(set(map(self._cost, self.stage.hypotheses))):
                 tier = [hypothesis for hypothesis in self.stage.hypotheses if self._cost(hypothesis) == cost]
-                yield self.stage.each(((one, value),) for one in tier for value in values(one))
+                yield self.stage.each(_assumptions(tier, values))
 
     def _cost(self, hypothesis: CheckableHypothesis) -> float:
         """What shows in every pass can hardly be the cause where the prefill is right."""
         return inf if self.stage.passes == "verify" and hypothesis.cost == 1 else hypothesis.cost
+
+
+def _assumptions(
+    tier: Sequence[CheckableHypothesis], values: Callable[[CheckableHypothesis], Iterable[Any]]
+) -> Iterator[tuple[Assumption, ...]]:
+    """Each hypothesis of a tier with each of its values."""
+    return (((one, value),) for one in tier for value in values(one))
