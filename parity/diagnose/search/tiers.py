@@ -103,7 +103,7 @@ class HypothesisSearch:
         self.clock.untried.append(f"{self.stage.first.stage}: {left} were tried ({self.stage.asked} trials were made)")
 
     def _enumerated(self) -> Iterator[Iterator[Trial]]:
-        """Discrete values by cost, a tier for each, then single layers; last comes what a right prefill speaks against."""
+        """Discrete values by cost, a tier for each, then single layers; what a right prefill speaks against last."""
         for values in (self.stage.values, self.stage.single_layers):
             for cost in sorted(set(map(self._cost, self.stage.hypotheses))):
                 tier = [hypothesis for hypothesis in self.stage.hypotheses if self._cost(hypothesis) == cost]
