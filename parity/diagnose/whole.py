@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +27,7 @@ from parity.drive import generate
 from parity.errors import NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import GateReport
+from parity.golden.manifest import Mode
 from parity.golden.trust import refuse_less
 from parity.golden.views import DumpView, TrustedGolden
 from parity.isolation import ProcessLimits
@@ -106,7 +108,8 @@ def _driven(
     first = BEFORE_STAGES if isinstance(live, Batched) else BEFORE_STAGES[:1]
     if found := gate_causes(run_until_failure(context, first)):
         return found
-    red = find_failing_run(asked.golden, live, bounds, asked.folder, asked.progress, context.run, rerun)
+    whole = _from_the_start(context)
+    red = find_failing_run(asked.golden, live, bounds, asked.folder, asked.progress, whole, rerun)
     if not gates and not isinstance(red, FailingRun):
         return None
     if isinstance(red, FailingRun):
@@ -114,6 +117,22 @@ def _driven(
         if cause is not None:
             return [_named_behind(asked, cause, red, bounds, rerun, context)]
     return _explained(asked, red, bounds, rerun, context)
+
+
+def _from_the_start(context: GateContext) -> Callable[[Mode], DumpView]:
+    """Makes the run of all prompts, as `parity diff` does: before the first one the device has run nothing.
+
+    What it does may depend on which sequence came first, and the longest has come first when this is asked for.
+    """
+    ran_already = [True]
+
+    def run(mode: Mode) -> DumpView:
+        if ran_already:
+            ran_already.clear()
+            context.renew()
+        return context.run(mode)
+
+    return run
 
 
 def _named_behind(

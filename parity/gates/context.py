@@ -149,6 +149,10 @@ class GateContext:
             self._devices[wanted] = self._built(chosen, **options)
         return self._devices[wanted]
 
+    def renew(self) -> None:
+        """Build the devices anew for whoever asks next, and make no use of what those before them did."""
+        self._devices.clear()
+
     def fresh(self, precision: str, **options: int) -> Device:
         """The same, built for whoever asks: nothing has run on it yet."""
         return self._built(precision, **{"k": self.golden.manifest.case.k, **options})

@@ -39,6 +39,22 @@ class Remembers:
         return partial(_larger, tap) if self.prefills > 1 else tap
 
 
+class Second(Remembers):
+    """In the second sequence, where it is another one than the first, a stage is a tenth too large."""
+
+    def __init__(self, inside):
+        super().__init__(inside)
+        self.prompts = []
+
+    def prefill(self, ids, budget, tap):
+        self.prompts.append(list(ids))
+        return super().prefill(ids, budget, tap)
+
+    def changed(self, tap):
+        wrong = len(self.prompts) == 2 and self.prompts[0] != self.prompts[1]
+        return partial(_larger, tap) if wrong else tap
+
+
 class Beside(Wrapped):
     """In bfloat16 a stage is a tenth too large in verify passes of several sequences; the gate asks in float32."""
 
@@ -53,6 +69,10 @@ def _larger(tap, stage, value):
 
 def remembers(target, drafter, k, precision="bfloat16"):
     return Remembers(device.load(target, drafter, k, precision))
+
+
+def second(target, drafter, k, precision="bfloat16"):
+    return Second(device.load(target, drafter, k, precision))
 
 
 def beside(target, drafter, k, precision="bfloat16", lanes: int = 2):

@@ -13,6 +13,7 @@ from tests.sample import by_night
     ("name", "defect", "where"),
     [
         ("remembers", "state-across-prompts", "behind another sequence"),
+        ("second", "state-across-prompts", "behind another sequence"),
         pytest.param("beside", "batch-neighbours", "beside others", marks=by_night),
     ],
 )
