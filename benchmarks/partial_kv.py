@@ -51,7 +51,7 @@ COLUMNS = (
     *("KiB read, full", "partial", "ratio", "ms a draft, full", "partial"),
 )
 GROWTH = 2**24
-"""Bytes by which a process may grow in a generation, peak over peak: a copy of the caches comes and goes every round."""
+"""Bytes by which a process may grow in a generation, peak over peak: a copy of caches comes and goes with rounds."""
 
 
 @dataclass

@@ -22,10 +22,10 @@ from parity.golden.store import DumpWriter
 from parity.golden.trust import device_modules
 from parity.golden.views import DumpView
 from parity.grid import Grid, grids
-from parity.guard import as_parity_error
 from parity.layers import Layers, run_layers, within
 from parity.looping import drive_loop, generate_loop, token_ids
 from parity.progress import Progress, quiet
+from parity.raised import as_parity_error
 from parity.seam import UNWATCHED, Description, Device, Layered, Looping, Tap, VaryingK
 from parity.shown import View, with_returned
 from parity.sketch import Sketched

@@ -20,7 +20,7 @@ from parity.gates.context import EXACT, GateContext, NoiseFloors
 from parity.gates.difference import Difference, DifferingRow
 from parity.gates.gate import Check
 from parity.gates.rollback.sameness import WithinNoise
-from parity.guard import raised_text, refuses
+from parity.raised import raised_text, refuses
 from parity.seam import Batched, Device
 from parity.shown import View
 

@@ -11,7 +11,7 @@ from parity.compare.report import FAIL, NOT_JUDGED, PASS
 from parity.drive import untapped
 from parity.gates.gate import Check
 from parity.gates.rollback.baseline import InjectedError
-from parity.guard import raised_text
+from parity.raised import raised_text
 from parity.seam import Tap
 
 NAME = "an error in one lane"

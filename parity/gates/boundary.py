@@ -17,7 +17,7 @@ from parity.gates.rollback.invariants import InvariantBroken
 from parity.gates.rollback.kept import KeptRows, kept_rows
 from parity.gates.rollback.play import HistoryPlayer
 from parity.gates.rollback.shown_caches import as_far_as_shown
-from parity.guard import raised_text, refuses
+from parity.raised import raised_text, refuses
 from parity.seam import Device, Looping
 from parity.stages import TARGET_LOGITS
 

@@ -21,10 +21,10 @@ from parity.golden.sources import digests
 from parity.golden.store import Dump
 from parity.golden.trust import device_modules, enumerated, refuse_less
 from parity.golden.views import DumpView, TrustedGolden
-from parity.guard import raised_text, refuses
 from parity.metrics import measure
 from parity.policy import QUANTISED, read_policy
 from parity.progress import Progress, quiet
+from parity.raised import raised_text, refuses
 from parity.seam import Device, Rotary
 
 EXACT = "float32"

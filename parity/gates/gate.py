@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from parity.compare.report import INCONCLUSIVE, NOT_JUDGED, ROUNDED, Place, conclude, exit_code
 from parity.errors import NotShown, ParityError, UsageError
-from parity.guard import as_parity_error
+from parity.raised import as_parity_error
 from parity.reproducing import Argument, command_line
 
 if TYPE_CHECKING:

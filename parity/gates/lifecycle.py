@@ -18,7 +18,7 @@ from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.gate import Check
 from parity.gates.lifecycle_cases import CHUNK, Lives
 from parity.gates.rollback.sameness import WithinNoise
-from parity.guard import raised_text, refuses
+from parity.raised import raised_text, refuses
 from parity.seam import Batched, Continuing, ContinuingInLanes, Saving, SavingInLanes
 from parity.shown import stages_of
 

@@ -17,7 +17,7 @@ from parity.gates.difference import Difference, DifferingRow
 from parity.gates.gate import Check
 from parity.gates.own_rounds import ended, free_trace, own_end, own_prefill, own_rounds
 from parity.gates.rollback.sameness import WithinNoise
-from parity.guard import raised_text
+from parity.raised import raised_text
 from parity.seam import Device, Saving
 from parity.stages import ACCEPT_LENGTH
 from parity.trace import ForcingTrace, Recorded

@@ -22,8 +22,8 @@ from parity.gates.positions_passes import SAME, cached_keys, first_wrong, mistur
 from parity.gates.positions_rotation import RotationError, RotationResult, judge_rotation
 from parity.gates.positions_schedules import compared
 from parity.gates.rope import NEEDS, read_schedule, theta_beside, unit_heads
-from parity.guard import as_parity_error
 from parity.partial import scratch
+from parity.raised import as_parity_error
 from parity.seam import Rotary, Side
 
 SIDES: dict[Side, tuple[str, ...]] = {

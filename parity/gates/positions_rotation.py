@@ -13,7 +13,7 @@ import numpy as np
 from parity.errors import DeviceEnded, NotOffered
 from parity.gates import rope
 from parity.gates.rope import DEFAULTS, RopeSchedule, read_schedule
-from parity.guard import raised_text
+from parity.raised import raised_text
 from parity.seam import Rotary, Side
 
 HEADS, ROWS = 2, 32768

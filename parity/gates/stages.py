@@ -18,7 +18,7 @@ from parity.gates.context import EXACT, GateContext
 from parity.gates.gate import Check
 from parity.golden.manifest import Mode
 from parity.golden.views import DumpView, GoldenSlice, JoinedGoldens, TrustedGolden
-from parity.guard import raised_text
+from parity.raised import raised_text
 from parity.stages import DRAFT_TOKENS
 
 ROUNDS = 3

@@ -10,7 +10,7 @@ import numpy as np
 from parity.compare.report import FAIL, PASS, conclude
 from parity.errors import DeviceEnded, DeviceFailed, ParityError
 from parity.gemm.errors import DTYPES, GemmErrors, measure_errors, pieces
-from parity.guard import raised_text
+from parity.raised import raised_text
 from parity.seam import Gemm, Multiply
 
 # A bfloat16 result that was rounded once is the floor's own rounding, element for element: the ratio is 1.00. One

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 
 from parity.endings import by_signal
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
-from parity.guard import as_parity_error, is_own
 from parity.isolation import memory
 from parity.isolation.wire import Malformed, packed, unpacked
+from parity.raised import as_parity_error, is_own
 
 TIME = 3600.0
 """Seconds of a verb, taps left out: the first pass over a large model waits for its compiler, tens of minutes."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, WARN, conclude
 from parity.errors import DeviceEnded, DeviceFailed, NotOffered, ParityError
-from parity.guard import raised_text
 from parity.ops.bounds import element_errors, rounds
 from parity.ops.cutting import cut_to, largest
 from parity.ops.exact import expected, written_twice
 from parity.ops.kinds import DTYPES, KNOWN, SMALLEST
 from parity.ops.operands import operands
+from parity.raised import raised_text
 from parity.seam import Operand, Operate, Operation
 
 

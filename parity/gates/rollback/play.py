@@ -15,7 +15,7 @@ from parity.gates.rollback.history import History, RoundPlan, SequencePlan, TapE
 from parity.gates.rollback.invariants import InvariantBroken, Invariants, SequenceState, position_of
 from parity.gates.rollback.kept import KeptRows
 from parity.gates.rollback.sameness import RepeatComparison, chosen
-from parity.guard import raised_text, refuses
+from parity.raised import raised_text, refuses
 from parity.seam import Device, Poisonable
 from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS, TARGET_LOGITS, TARGET_TOKENS, VERIFY_LOGITS, VERIFY_TOKENS
 

@@ -19,7 +19,7 @@ from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.gates.sampling.rounds import Play, refuse_own_numbers, sampled_together, table
 from parity.gates.sampling.verdict import judged
-from parity.guard import raised_text, refuses
+from parity.raised import raised_text, refuses
 from parity.seam import Batched, Sampling
 
 NAME = "replay, in lanes"
