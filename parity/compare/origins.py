@@ -210,7 +210,8 @@ class _Search:
         return f"{stage}{',' if step.stage else ''} {' and '.join(told)}"
 
     def _place(self, prompt: int, round_: int, position: int, part: int) -> str:
-        where = f"position {position} of round {round_}, prompt {prompt}"
+        alone = len(self.golden.manifest.case.prompts) == 1  # of several, cut to one: its number is another there
+        where = f"position {position} of round {round_}" + ("" if alone else f", prompt {prompt}")
         return where if part < 0 else f"{where}, {self.what} {part}"
 
 

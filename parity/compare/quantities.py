@@ -114,8 +114,6 @@ QUANTITIES = (
         "rows with a routing weight up to {0}",
         number=_short,
     ),
-    Quantity(
-        "largest", least="rows with an element of {0} or more", most="rows without an element above {0}", number=_short
-    ),
+    Quantity("largest", least="rows with an element of {0} or more", number=_short),
 )
 """What a program asks most often first."""

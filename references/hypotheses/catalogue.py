@@ -73,7 +73,8 @@ class Part(NamedTuple):
 
     def __str__(self) -> str:
         words = {0.0: "is missing", 2.0: "counts twice"}
-        size = words.get(self.factor, f"is {self.factor:.4g} times as large as it should be")
+        factor = f"{self.factor:.4g}" if abs(self.factor - 1) >= 5e-4 else f"{self.factor:.7g}"
+        size = words.get(self.factor, f"is {factor} times as large as it should be")
         return f"{self.number} of layer {self.layer} {size}"
 
 

@@ -16,8 +16,8 @@ from tests.meta.worlds import Size
 SMALL = Size(prompts=(40, 20))
 
 
-def held(tmp_path, stage, *plants):
-    pair = clean(SMALL)
+def held(tmp_path, stage, *plants, size=SMALL):
+    pair = clean(size)
     for plant in plants:
         plant(pair)
     golden, run = write(pair, tmp_path)
@@ -68,6 +68,11 @@ def one_row_elsewhere(x: np.ndarray) -> np.ndarray:
 )
 def test_what_is_held_instead(tmp_path, stage, plant, says):
     assert says in held(tmp_path, stage, plant)
+
+
+def test_of_one_prompt_no_number_is_told_it_may_be_one_of_many_elsewhere(tmp_path):
+    told = held(tmp_path, FFN, values(lambda x: x[::-1], FFN), size=Size(prompts=(40,)))
+    assert "the one at position 0 of round 0 what belongs at position" in told and "prompt" not in told, told
 
 
 @pytest.mark.parametrize(

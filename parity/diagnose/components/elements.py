@@ -79,7 +79,7 @@ def other_columns(wrong: WrongRows, step: int = 0) -> Component | None:
     off, count = Counter((taken - mine).tolist()).most_common(1)[0]
     what = "the numbers of other columns"
     if count > 0.9 * len(mine):
-        what = f"the numbers of {abs(off)} columns {'before' if off < 0 else 'behind'}"
+        what = f"the numbers of {abs(off)} columns {'before' if off < 0 else 'behind'}" if off else "the same columns"
     whose = "" if not step else f" of the row {'before' if step < 0 else 'behind'}"
     return wrong.judged(f"{wrong.where}{what}{whose}", held[:, taken] - wrong.golden[:, mine], 0)
 
