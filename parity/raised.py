@@ -30,6 +30,8 @@ def as_parity_error(device: str, call: str, error: BaseException) -> ParityError
 
 def raised_text(error: BaseException) -> str:
     """What a device raised, its file and line, without saying which device and verb."""
+    if isinstance(error, NotOffered):
+        return str(error)
     if isinstance(error, ParityError) and not isinstance(error, DeviceFailed):
         return f"{type(error).__name__}: {error}"
     if not isinstance(error, DeviceFailed):
