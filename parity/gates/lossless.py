@@ -55,7 +55,7 @@ def equals_plain_decoding(context: GateContext, noise: NoiseFloors, precision: s
         for divergence in run.divergences:
             verdict = classify_divergence(divergence, plain, noise if precision == "bfloat16" or noise.flips else None)
             verdicts[verdict] += 1
-            first = divergence if first is None or (verdict == BUG and not verdicts[BUG] > 1) else first
+            first = divergence if first is None or (verdict == BUG and verdicts[BUG] == 1) else first
     return _check(precision, runs, verdicts, first)
 
 
