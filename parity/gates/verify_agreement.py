@@ -169,7 +169,7 @@ class Agreement:
         self.largest += (np.abs(gap).max(axis=1) / size).tolist()
         self.places += [_spot(verify_pass, row) for row in range(verify_pass.rows)]
         self._tokens(verify_pass, plain, mine.astype(np.float32))
-        for name in plain.routed(0, 1).keys() & verify_pass.seen.keys():
+        for name in plain.experts.keys() & verify_pass.seen.keys():
             self._experts(name, verify_pass, plain)
 
     def _tokens(self, verify_pass: VerifyPass, plain: Decoded, scores: np.ndarray) -> None:

@@ -93,15 +93,16 @@ def test_a_device_that_says_the_same_is_counted_token_by_token(precision, golden
 
 
 @pytest.mark.parametrize(
-    ("step", "place"),
+    ("step", "token", "place"),
     [
-        (1, Place("verify.tokens", None, 0, 1, 3)),
-        (2, Place("verify.tokens", None, 0, 1, 4)),
-        (3, Place("verify.tokens", None, 0, 2, 5)),
+        (1, 10, Place("verify.tokens", None, 0, 1, 3)),
+        (1, 6, Place("verify.tokens", None, 0, 1, 3)),
+        (2, 6, Place("verify.tokens", None, 0, 1, 4)),
+        (3, 6, Place("verify.tokens", None, 0, 2, 5)),
     ],
 )
-def test_another_token_is_a_bug_in_its_row_and_the_goldens_is_used_from_there_on(step, place, golden):
-    found = text.golden_text(context_of(golden(), plain({step: 6})), "bfloat16")
+def test_another_token_is_a_bug_in_its_row_and_the_goldens_is_used_from_there_on(step, token, place, golden):
+    found = text.golden_text(context_of(golden(), plain({step: token})), "bfloat16")
     assert found.verdict == "fail" and found.place == place
     assert found.figures["same"] == 3 and found.figures["others"] == {"bug": 1}
 
@@ -190,7 +191,9 @@ def test_noise_of_a_row_explains_seven_times_as_much(gap, verdict, golden, monke
     assert text.GoldenLogits(near, "bfloat16").judged(0, 3, 7, 6)[0] == verdict
 
 
-@pytest.mark.parametrize(("token", "verdict"), [(-1, "bug"), (0, "tie"), (WIDTH - 1, "tie"), (WIDTH, "bug")])
+@pytest.mark.parametrize(
+    ("token", "verdict"), [(-1, "bug"), (0, "tie"), (WIDTH - 1, "tie"), (WIDTH, "bug"), (WIDTH + 5, "bug")]
+)
 def test_only_an_id_of_the_vocabulary_ties(token, verdict, golden):
     flat = golden(change=lambda stage, logits: np.full_like(logits, 4))
     assert text.GoldenLogits(flat, "bfloat16").judged(0, 3, 7, token)[0] == verdict

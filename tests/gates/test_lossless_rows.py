@@ -103,6 +103,11 @@ def test_the_first_flip_by_row_and_then_by_layer_is_the_divergences(routes, flip
     assert found == flip
 
 
+def test_experts_are_compared_as_sets_in_the_rows_that_there_are():
+    mine = np.array([[1, 2], [1, 2], [2, 1], [1, 2]])
+    assert lossless._others(mine, np.array([[0, 1], [1, 3], [1, 2]])).tolist() == [0, 1]
+
+
 def divergence(mine=3, theirs=5, scores=None, flip=None) -> Divergence:
     row = np.zeros(64, np.float32)
     for token, score in (scores or {}).items():
@@ -268,7 +273,9 @@ def test_what_runs_come_to_is_said_with_its_numbers(runs, verdicts, verdict, lin
 
 
 def test_the_accept_rule_is_tried_on_every_pattern():
-    found = lossless.accepts_by_rule(context_of(Scripted(TEXT, eos=(0,))))
+    context = context_of(Scripted(TEXT, eos=(0,)), prompts=2)
+    context.golden.manifest.case.prompts[1].ids = (1, 1)  # no rounds could be made of it
+    found = lossless.accepts_by_rule(context)
     assert (found.verdict, found.figures) == ("pass", {"rounds": 5, "wrong": []})
     assert found.evidence == "5 made-up rounds, every pattern of accepted and rejected drafts"
 
