@@ -52,7 +52,7 @@ class Scripted:
     def prefill(self, ids, budget, tap):
         self.at, self.budget, self.rounds = 1, budget, iter(self.drafts)
         logits, tokens = np.ones((len(ids), WIDTH), np.float32), np.full(len(ids), 11)
-        logits[-1:], tokens[-1] = self._logits([0]), self.text[0]
+        logits[-1:], tokens[-1] = self._logits([0]), self._plain(0)
         self._tap(tap, "target.logits", logits)
         return self._tap(tap, "target.tokens", tokens)[-1]
 

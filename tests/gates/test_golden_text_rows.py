@@ -95,6 +95,7 @@ def test_a_device_that_says_the_same_is_counted_token_by_token(precision, golden
 @pytest.mark.parametrize(
     ("step", "token", "place"),
     [
+        (0, 6, Place("target.tokens", None, 0, 0, 2)),
         (1, 10, Place("verify.tokens", None, 0, 1, 3)),
         (1, 6, Place("verify.tokens", None, 0, 1, 3)),
         (2, 6, Place("verify.tokens", None, 0, 1, 4)),
@@ -226,15 +227,21 @@ def test_a_prefill_in_several_passes_keeps_its_own_experts():
     assert unkept.seen == {}
 
 
-def test_a_device_that_goes_its_own_way_is_not_judged(golden):
-    device = plain({2: 6}, hides=("verify.tokens",))
-    with pytest.raises(Inconclusive, match=r"with the verify.tokens that a tap returns: 6, led on with 8$"):
+@pytest.mark.parametrize("token", [6, 10])
+def test_a_device_that_goes_its_own_way_is_not_judged(token, golden):
+    device = plain({2: token}, hides=("verify.tokens",))
+    with pytest.raises(Inconclusive, match=rf"with the verify.tokens that a tap returns: {token}, led on with 8$"):
         text._decode_along_golden(device, golden(), 0)
     device = plain()
     commit = device.commit
-    device.commit = lambda drafts, tokens, tap: [token + (device.at > 2) for token in commit(drafts, tokens, tap)]
-    with pytest.raises(Inconclusive, match=r"^prompt 0, round 1: the device emitted \[9\], led on with 8$"):
+    device.commit = lambda drafts, tokens, tap: [token if device.at > 2 else one for one in commit(drafts, tokens, tap)]
+    with pytest.raises(Inconclusive, match=rf"^prompt 0, round 1: the device emitted \[{token}\], led on with 8$"):
         text._decode_along_golden(device, golden(), 0)
+
+
+def test_tokens_and_experts_are_the_choices_of_a_pass(golden):
+    assert list(text._golden_choices(golden(), 0, 1, "verify.tokens")) == ["verify.tokens", EXPERTS[0]]
+    assert list(text._golden_choices(golden(), 0, 1, "target.tokens")) == [EXPERTS[0]]
 
 
 def tapped(**seen) -> SimpleNamespace:

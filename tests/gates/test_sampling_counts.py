@@ -1,4 +1,4 @@
-"""Sampling by hand: ranks, shares and their bounds, what decisions come to, and rules that are wrong by a known share."""
+"""Sampling by hand: ranks, shares and their bounds, what decisions come to, and rules wrong by a known share."""
 
 from __future__ import annotations
 
