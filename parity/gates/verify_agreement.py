@@ -80,14 +80,12 @@ def rejecting_passes(
         step += count + 1
     if plain.steps - step <= true:
         return
-    right = list(plain.tokens[step + 1 : step + 1 + drafts])
-    right += right[-1:] * (drafts - len(right))
-    ids = np.array(right, np.int64)
+    behind_them = plain.tokens[step + 1 + true]
     # The ids behind the true ones are other tokens of the same text: legal, and wrong at the first of them.
-    other = next((token for token in case.ids if token != ids[true]), None)
+    other = next((token for token in case.ids if token != behind_them), None)
     if other is None:
         return
-    ids[true:] = other
+    ids = np.array([*plain.tokens[step + 1 : step + 1 + true], *[other] * (drafts - true)], np.int64)
     yield _look(device, case, plain, step, true + 1, ids)
 
 
