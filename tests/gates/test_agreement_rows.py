@@ -235,6 +235,16 @@ def test_the_first_bug_is_named_before_a_worse_row_and_the_worst_row_where_there
     assert found.bug is None and found.equal == 2
 
 
+def test_the_first_of_two_bugs_in_a_pass_is_named():
+    found = agreed("float32", [ROW] * 3, [3, 1, 0])
+    assert found.bug.row == 1 and found.tokens == {"same": 1, "bug": 2}
+
+
+def test_figures_in_multiples_of_noise_are_no_whole_numbers():
+    found = agreed("bfloat16", [[3, 0, 0, 4.125]])
+    assert found.statistics() == pytest.approx({"l2": 0.25, "worst_row": 0.5, "largest": 0.25})
+
+
 def test_no_rows_say_nothing():
     found = Agreement("float32", NOISE)
     assert found.verdict() == "inconclusive"
@@ -312,6 +322,20 @@ def test_every_k_is_tried_in_every_phase_and_each_number_of_true_drafts():
     assert len(rejecting) == 4 and [len(given) for given in rejecting] == [2] * 4
 
 
+def test_passes_of_every_k_in_every_phase_and_rejecting_ones_behind_one_or_two_are_asked_for(monkeypatch):
+    made: list = []
+    told = lambda *of, **more: made.append((of[1].prompt, *of[3:], *more.values())) or ()  # noqa: E731
+    monkeypatch.setattr(verify, "accepting_passes", told)
+    monkeypatch.setattr(verify, "rejecting_passes", told)
+    found = verify.rows_agree(context_of(plainly(Scripted(LONG)), [3] * 6, new=12, k=3), NOISE, "float32")
+    assert found.verdict == "inconclusive" and found.figures["rows"] == 0
+    each = [(1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (3, 3), (3, 0, 1), (3, 1, 2), (3, 2, 1)]
+    assert made == [(number, *one) for number in (0, 1, 3, 4) for one in each] + [(0, 4)]
+    made.clear()
+    verify.rows_agree(context_of(plainly(Scripted(LONG)), new=8, k=1), NOISE, "float32")
+    assert made == [(0, 1, 0), (0, 1, 0, 1), (0, 2)]
+
+
 def test_a_wider_pass_that_chooses_otherwise_fails_and_a_quantised_cache_is_judged_by_noise():
     device = plainly(Scripted(LONG, wide={4: 6}))
     found = verify.rows_agree(context_of(device, new=12), NOISE, "float32")
@@ -342,18 +366,19 @@ def batched(single, both):
     ("changes", "verdict", "bugs"),
     [
         ({}, "pass", (0, 0)),
-        ({"wide": {4: 6}}, "fail", (1, 0)),
+        ({"wide": {4: 6}, "scores": {6: {6: 3.99}}}, "fail", (2, 0)),  # the first of both is named
+        ({"wide": {4: 6}}, "fail", (2, 0)),
         ({"scores": {4: {6: 3.99}}}, "fail", (0, 0)),  # another row than the single sequence's, with and without drafts
     ],
 )
 def test_a_batch_is_compared_with_itself_and_with_the_single_sequence(changes, verdict, bugs):
     build = batched(plainly(Scripted(LONG)), plainly(Scripted(LONG, **changes)))
-    found = verify.batch_agrees(context_of(None, new=12, build=build), NOISE)
+    found = verify.batch_agrees(context_of(None, [3] * 3, new=12, build=build), NOISE)
     own, across = found.figures["verify"], found.figures["against_batch_1"]
     assert found.verdict == verdict and (own["tokens"].get("bug", 0), across["tokens"].get("bug", 0)) == bugs
-    assert (own["rows"], across["rows"]) == (11, 11) and found.name == "batch 2, bfloat16"
+    assert (own["rows"], across["rows"]) == (22, 22) and found.name == "batch 2, bfloat16"
     assert (
-        found.evidence.startswith("verify = decode: 11 rows, ") and "; batch 2 = batch 1: 11 rows, " in found.evidence
+        found.evidence.startswith("verify = decode: 22 rows, ") and "; batch 2 = batch 1: 22 rows, " in found.evidence
     )
     assert found.place == (None if verdict == "pass" else Place(LOGITS, None, 0, 4, 6))
 
@@ -388,7 +413,7 @@ class Choosing(Scripted):
 
 
 def test_ties_are_shown_in_prefill_one_row_and_as_many_as_drafts():
-    context = context_of(Choosing(TEXT), [9], k=3, seed=0)
+    context = context_of(Choosing(TEXT), [9, 3], k=3, seed=0)
     found = verify.lowest_wins(context)
     assert (found.verdict, found.figures) == ("pass", {"rows": 4 * (8 + 1 + 4), "wrong": []})
     assert found.evidence == "52 rows of equal largest logits in prefill, 1 row and 4 rows"
