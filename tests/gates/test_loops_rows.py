@@ -1,4 +1,4 @@
-"""Loops by hand: where two of them first part, in rounds, tokens and caches, and where a text parts from the golden's."""
+"""Loops by hand: where two first part, in rounds, tokens and caches, and where a text parts from the golden's."""
 
 from __future__ import annotations
 
