@@ -63,6 +63,10 @@ def test_a_round_tries_as_many_drafts_as_its_own_k():
 def test_counts_that_do_not_add_up_say_so_and_no_rounds_are_no_division():
     found = AcceptanceCounts.of([told([2, 1], [1, 0], tokens=5)], K)
     assert not found.adds_up and found.identity() == "AL 2.000 is not 1 + 0.500 + 0.000 + 0.000"
+    assert not AcceptanceCounts.of([told([2, 1], [1, 0], tokens=3)], K).adds_up
+    one = AcceptanceCounts.of([told([2], [2])], K)
+    assert (one.acceptance_length, one.accepted_drafts, one.two_or_more_share) == (2, 2, 1)
+    assert one.identity() == "AL 2.000 = 1 + 1.000 + 1.000 + 0.000 - 1.000 (1 cut)"
     none = AcceptanceCounts.of([told([], [])], K)
     assert (none.acceptance_length, none.accepted_drafts, none.two_or_more_share) == (0, 0, 0)
     assert none.rates.tolist() == [0, 0, 0] and none.identity() == "AL 0.000 = 1 + 0.000 + 0.000 + 0.000"
@@ -75,6 +79,7 @@ def test_counts_that_do_not_add_up_say_so_and_no_rounds_are_no_division():
         ([4, 3], [3, 3], {}, []),  # the last one cut
         ([1, 2], [0, 1], {}, []),
         ([5, 1], [4, 0], {}, ["round 1: length 5 with 4 accepted drafts at K = 3"]),
+        ([5, 1], [3, 0], {}, ["round 1: length 5 with 3 accepted drafts at K = 3"]),
         ([0, 1], [0, 0], {}, ["round 1: length 0 with 0 accepted drafts at K = 3"]),
         ([4, 1], [4, 0], {}, ["round 1: length 4 with 4 accepted drafts at K = 3"]),
         ([3, 1], [3, 0], {}, ["round 1: length 3 with 3 accepted drafts; only the last round can be cut"]),
@@ -112,7 +117,7 @@ def golden(lacks=None) -> SimpleNamespace:
     """One prompt that emits 0, 1, 2, 0 in rounds of two and one; each token is drawn with the probabilities below."""
     case = SimpleNamespace(id="p", generated=told([2, 1], [1, 0]).model_copy(update={"emitted": (0, 1, 2, 0)}))
     rows = np.log([[0.5, 0.25, 0.25], [0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.3, 0.4]]).astype(np.float64)
-    told_ = {(0, "target.logits"): rows[:2][::-1] * 0 + rows[0], (1, "verify.logits"): rows[[1, 2, 0]]}
+    told_ = {(0, "target.logits"): rows[[2, 3, 0]], (1, "verify.logits"): rows[[1, 2, 0]]}
     told_[2, "verify.logits"] = rows[[3, 0, 0]]
 
     def stored(variant, prompt, round_, name):
