@@ -275,8 +275,8 @@ def test_pearsons_distance_is_that_of_the_elements():
 
 
 def test_a_tolerance_is_of_the_devices_dtype():
-    row = Row(stages="*", judge="relative", reason="as a test has it", bounds={"beyond_tolerance": Bound(ok=1.0, warn=1.0)},
-              tolerances={"float32": Tolerance(rtol=0.1, atol=0.1)})  # fmt: skip
+    tolerances = {"float32": Tolerance(rtol=0.1, atol=0.1)}
+    row = policy("relative", beyond_tolerance=(1, 1)).model_copy(update={"tolerances": tolerances})
     found = seen(FOURS, off(0.5, 0, 0.25, 0), row=row)
     assert statistics.beyond_tolerance(found) == pytest.approx(1.0)
     other = row.model_copy(update={"tolerances": {"bfloat16": Tolerance(rtol=0.1, atol=0.1)}})
