@@ -276,10 +276,10 @@ def test_pearsons_distance_is_that_of_the_elements():
 
 def test_a_tolerance_is_of_the_devices_dtype():
     tolerances = {"float32": Tolerance(rtol=0.1, atol=0.1)}
-    row = policy("relative", beyond_tolerance=(1, 1)).model_copy(update={"tolerances": tolerances})
+    row = policy(l2=(1, 2)).model_copy(update={"tolerances": tolerances})
     found = seen(FOURS, off(0.5, 0, 0.25, 0), row=row)
     assert statistics.beyond_tolerance(found) == pytest.approx(1.0)
-    other = row.model_copy(update={"tolerances": {"bfloat16": Tolerance(rtol=0.1, atol=0.1)}})
+    other = row.model_copy(update={"tolerances": {"bfloat16": tolerances["float32"]}})
     with pytest.raises(UsageError, match=r"^policy row '\*' has tolerances for bfloat16, none for float32$"):
         statistics.beyond_tolerance(seen(FOURS, FOURS, row=other))
 

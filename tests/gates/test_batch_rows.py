@@ -9,6 +9,7 @@ import pytest
 
 from parity.batching import WAIT, VerbCall
 from parity.compare.report import WARN, Place
+from parity.errors import NotOffered
 from parity.gates import batch
 from parity.gates.batch import BatchChecks, _captured, _check, _difference
 from parity.gates.batch_errors import error_check
@@ -312,6 +313,76 @@ def test_fewer_prompts_than_lanes_sit_in_several_and_the_first_sequence_ends_bes
     lone.prompts = [0, 1]
     lone.context.golden.manifest.case.prompts[1].generated.acceptance_length = (1, 1)
     assert lone._ending()[0].rounds == 3
+
+
+class Boxed:
+    """A context whose devices have so many lanes, with the option or always; of some it says no."""
+
+    def __init__(self, lanes=3, prompts=3, precision="bfloat16", refuses=None, computes="float32"):
+        case = SimpleNamespace(prompts=[SimpleNamespace(ids=(1,) * length) for length in (5, 2, 9)[:prompts]])
+        self.golden, self.precision, self.sharpest = SimpleNamespace(manifest=SimpleNamespace(case=case)), precision, (
+            "float32"
+        )  # fmt: skip
+        self.says, self.refuses = SimpleNamespace(lanes=lanes, precision=computes), refuses
+        self.made: list = []
+
+    def device(self, precision):
+        return SimpleNamespace(describe=lambda: SimpleNamespace(lanes=1))
+
+    def fresh(self, precision, **options):
+        self.made.append((precision, options))
+        if self.refuses:
+            raise self.refuses
+        return SimpleNamespace(describe=lambda: self.says)
+
+
+@pytest.fixture
+def asked_for(monkeypatch):
+    """What the gate goes on with."""
+    going: list = []
+
+    class Going:
+        def __init__(self, context, device, single, prompts):
+            going.append(prompts)
+
+        def all(self):
+            yield "a check"
+
+    monkeypatch.setattr(batch, "BatchChecks", Going)
+    monkeypatch.setattr(batch, "repeated", lambda context, device, prompts: ("repeated", prompts))
+    return going
+
+
+@pytest.mark.parametrize(
+    ("context", "verdict", "said"),
+    [
+        (Boxed(lanes=1), "not judged", "the device has one lane"),
+        (Boxed(prompts=1), "inconclusive", "the golden has one prompt: neighbours would be copies of it"),
+        (Boxed(refuses=NotOffered("no lanes")), "not judged", "the device runs one sequence at a time: "),
+    ],
+)
+def test_a_device_that_has_no_neighbours_is_not_asked(context, verdict, said, asked_for):
+    (check,) = batch.checks(context)
+    assert check.verdict == verdict and check.evidence.startswith(said) and asked_for == []
+
+
+def test_a_device_that_breaks_when_it_is_asked_for_lanes_is_told(asked_for):
+    with pytest.raises(ZeroDivisionError):
+        list(batch.checks(Boxed(refuses=ZeroDivisionError())))
+
+
+@pytest.mark.parametrize(
+    ("context", "again"),
+    [
+        (Boxed(), True), (Boxed(lanes=2, prompts=2), True), (Boxed(precision="float32"), False),
+        (Boxed(computes="bfloat16"), False),
+    ],
+)  # fmt: skip
+def test_the_runs_own_precision_is_asked_once_more_where_the_rest_was_in_float32(context, again, asked_for):
+    order = [1, 0, 2][: 3 if len(context.golden.manifest.case.prompts) > 2 else 2]
+    assert list(batch.checks(context)) == ["a check", *([("repeated", order)] if again else [])]
+    assert asked_for == [order]
+    assert context.made == [("float32", {"lanes": 3})] + [("bfloat16", {"lanes": 3})] * again
 
 
 class Lanes:

@@ -126,6 +126,17 @@ def test_a_row_of_zeros_is_off_by_its_own_size_in_bfloat16():
     assert same.apart(OUT, zero, lost).tolist() == [np.inf, np.inf]
 
 
+def test_the_same_values_that_are_no_numbers_have_no_size():
+    same, before = within("bfloat16"), {OUT: np.float32([[np.nan, np.inf, -np.inf, 1]])}
+    for last, far in ((1.0029, None), (1.0031, 0)):
+        assert same.changed(OUT, before, {OUT: np.float32([[np.nan, np.inf, -np.inf, last]])}) is far
+    small = {OUT: np.float32([[0.01, 0, 0, 0]])}
+    assert same.changed(OUT, small, {OUT: np.float32([[0.01, 0.001, 0, 0]])}) == 0
+    masked = np.float32([[0.01, 0.006, -np.inf, -np.inf]])
+    before = {LOGITS: masked, TOKENS: np.array([0])}
+    assert same.changed(TOKENS, before, {LOGITS: masked, TOKENS: np.array([1])}) == 0
+
+
 SCORED = np.float32([[4, 3, 2, 1], [4, 4, 2, 1], [4, 3.99, 2, 1]])
 """The first row is certain, the second a tie, the third within seven times a noise of 0.01, and no tie."""
 
@@ -161,7 +172,7 @@ def test_with_flips_float32s_choices_are_judged_by_the_goldens_noise():
     assert apart.tolist() == [0, np.inf]
 
 
-@pytest.mark.parametrize("token", [-1, 4])
+@pytest.mark.parametrize("token", [-1, 4, 9])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_an_id_without_a_score_is_never_explained_and_the_last_one_may_be(token, precision):
     flat = {LOGITS: np.ones((2, 4), np.float32), TOKENS: np.array([1, 1])}
@@ -174,6 +185,8 @@ def test_choices_without_scores_of_the_same_rows_and_other_integers_are_compared
     assert same.apart(TOKENS, {TOKENS: np.array([1, 1])}, {TOKENS: np.array([1, 2])}).tolist() == [0, np.inf]
     short = {TOKENS: np.array([1, 1]), LOGITS: np.ones((1, 4), np.float32)}
     assert same.apart(TOKENS, short, {TOKENS: np.array([1, 2])}).tolist() == [0, np.inf]
+    long = {TOKENS: np.array([1, 1]), LOGITS: np.ones((3, 4), np.float32)}
+    assert same.apart(TOKENS, long, {TOKENS: np.array([1, 2])}).tolist() == [0, np.inf]
     ids, length = "drafter.input_ids", "kv.target.length"
     for stage in (ids, length):
         assert same.apart(stage, {stage: np.array([1, 1])}, {stage: np.array([1, 2])}).tolist() == [0, np.inf]
