@@ -230,6 +230,10 @@ def test_a_budget_is_spent_in_the_midst_of_its_last_round(prompt, rounds, stay):
     assert Prompts(golden(), None).spent(prompt, rounds) == stay
 
 
+def test_a_stay_is_of_the_goldens_budget_and_waits_for_nobody():
+    assert Stay(2, 3) == Stay(2, 3, budget=None, waits=0, drafts=None, ends=False)
+
+
 class Recording:
     """Seats that record what they were asked for; every tensor says who it is of."""
 
