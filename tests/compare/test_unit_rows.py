@@ -56,8 +56,8 @@ def test_a_units_values_are_the_sides_own_and_no_larger_than_squares_allow():
 
 def test_an_error_is_relative_and_of_a_row_of_zeros_as_it_is():
     golden = np.float32([[3, 4], [0, 0], [0, 2]])
-    assert relative_errors(golden, golden + [[0, 1], [3, 4], [0, 0]]).tolist() == pytest.approx([0.2, 5, 0])
-    assert relative_errors(golden * 0.1, golden * 0.1 + [[0, 0.1], [0, 0], [0, 0]])[0] == pytest.approx(0.2)
+    assert relative_errors(golden, golden + np.float32([[0, 1], [3, 4], [0, 0]])).tolist() == pytest.approx([0.2, 5, 0])
+    assert relative_errors(golden * 0.1, golden * 0.1 + np.float32([[0, 0.1], [0, 0], [0, 0]]))[0] == pytest.approx(0.2)
     cube = np.ones((2, 2, 2))
     assert relative_errors(cube, cube * 2).tolist() == [1, 1]
 
@@ -220,8 +220,8 @@ def test_rounds_and_places_in_a_pass_are_told_where_positions_do_not_explain(mon
     device = TEN.copy()
     device[5:8] = TEN[3:0:-1]
     assert told(device, monkeypatch, **labels) == (
-        "all 3 wrong rows hold others' values, the one at position 3 of round 1, prompt 0 what belongs at position 3 of "
-        "round 0, prompt 0"
+        "all 3 wrong rows hold others' values, the one at position 3 of round 1, prompt 0 what belongs at position 3 "
+        "of round 0, prompt 0"
     )
 
 
@@ -236,9 +236,8 @@ def test_what_the_device_kept_of_an_earlier_round_is_told_bit_for_bit(monkeypatc
     labels = dict(round_=[0] * 5 + [1] * 5, position=list(range(10)))
     device = TEN * np.float32(2)
     device[5:] = device[:5]
-    said = told(device, monkeypatch, **labels)
-    assert said.startswith("5 of 10 wrong rows hold what belongs ") and said.endswith(
-        ", as the device itself showed it"
+    assert told(device, monkeypatch, **labels) == (
+        "5 of 10 wrong rows hold what belongs 1 round before, as the device itself showed it"
     )
     device[5:] *= np.float32(1 + 2.0**-22)
     assert told(device, monkeypatch, **labels) == ""

@@ -77,7 +77,10 @@ def test_each_seat_is_compared_with_the_one_at_its_place():
     before = [Seated(0, 0, {(1, OUT): rows}), Seated(1, 1, {(1, OUT): rows * 2})]
     now = [Seated(0, 1, {(1, OUT): rows}), Seated(1, 0, {(1, OUT): rows})]
     difference = _difference(before, now, WITHIN)
-    assert (difference.tensors, difference.moved) == (2, 1) and difference.first.where == (before[1], now[1])
+    assert (difference.tensors, difference.moved, Difference(WITHIN).worst) == (2, 1, 0) and difference.first.where == (
+        before[1],
+        now[1],
+    )
 
 
 def test_the_furthest_row_and_the_first_beyond_its_bound_are_kept():
@@ -95,7 +98,9 @@ def test_the_furthest_row_and_the_first_beyond_its_bound_are_kept():
     assert (difference.furthest.where, difference.furthest.row) == (1, 0) and difference.first is None
     assert difference.furthest.apart == difference.worst == pytest.approx(0.9, rel=1e-2)
     difference.add({(2, OUT): ones}, {(2, OUT): changed(0.5, 1.2, 9)}, "late")
+    assert (difference.first.where, difference.first.row) == ("late", 1)
     difference.add({(2, OUT): ones}, {(2, OUT): changed(9, 1.2, 9)}, "as late")
+    assert difference.first.where == "late"
     difference.add({(1, OUT): ones, (0, OUT): ones}, {(1, OUT): changed(0, 0, 5), (0, OUT): changed(0, 0.95, 0)}, "one")
     assert (difference.first.where, difference.first.round, difference.first.row) == ("one", 1, 2)
     assert difference.first.apart == pytest.approx(5, rel=1e-2) and difference.worst == pytest.approx(9, rel=1e-2)
@@ -400,6 +405,7 @@ class Lanes:
         return SimpleNamespace(transactional=self.transactional)
 
     def _verb(self, verb, lanes, taps, value):
+        assert len(taps) == len(lanes)
         if verb not in self.silent:
             for tap in taps[:-1]:
                 tap("stage", np.zeros(1))
@@ -445,3 +451,10 @@ def test_a_verb_behind_an_error_in_its_last_lane_gives_the_same(device, verdict,
     check = error_check(device, [(1,), (2,)], 9)
     assert check.verdict == verdict and check.evidence.startswith(said), check.evidence
     assert check.evidence == said or "ValueError" in check.evidence or "lost" in check.evidence
+
+
+def test_a_device_that_breaks_before_its_tap_does_is_no_matter_of_recovery():
+    device = Lanes()
+    device.draft_batch = lambda lanes, taps: [][0] if taps[-1] is not taps[0] else device._verb("draft", lanes, taps, 1)
+    with pytest.raises(IndexError):
+        error_check(device, [(1,), (2,)], 9)
