@@ -10,6 +10,7 @@ import pytest
 from parity.compare.report import Place
 from parity.compare.rows import StageRows
 from parity.compare.vocabulary import DraftVocabulary
+from parity.errors import Inconclusive
 from parity.gates import decisions, decisions_rows
 from parity.gates.decisions import PlantedTies, WrongChoice, _above, _group, _tie_check
 from parity.gates.decisions_rows import JudgedRows, _lack, _moved, judge_rows, own_choices
@@ -34,17 +35,18 @@ def judged(*verdicts: str, lack: str = "", **changes) -> JudgedRows:
 
 def test_a_group_is_counted_with_its_means_and_maxima():
     rows = judged(
-        "same", "tie", "noise", "same", near=[False, True, False, False], regret=[0, 0.25, 0.75, 0],
-        kl=[0.001, 0.003, 0, 0], overlap=[[1, 1, 1], [0, 1, 0.5], [0, 0.5, 1], [1, 1, 1]], relative=[0, 0.02, 0.01, 0],
+        "same", "tie", "noise", "same", "same", near=[False, True, False, False, False], regret=[0, 0.25, 0.75, 0, 0],
+        kl=[0.001, 0.003, 0, 0, 0.001], overlap=[[1, 1, 1], [0, 1, 0.5], [0, 0.5, 1], [1, 1, 1], [1, 1, 1]],
+        relative=[0, 0.02, 0.01, 0, 0],
     )  # fmt: skip
     found = _group("verify", rows, "bfloat16", [], False)
-    assert (found.name, found.verdict, found.place) == ("verify, 4 rows", "pass", None)
+    assert (found.name, found.verdict, found.place) == ("verify, 5 rows", "pass", None)
     assert found.evidence == (
-        "2 same, 1 tie (1 at two ULP), 1 noise, 0 bug; regret 0 in 2, mean 0.25, max 0.75; "
-        "KL mean 0.001, max 0.003 nats; top-1/5/50 50.0/87.5/87.5 %; logits within 2 %"
+        "3 same, 1 tie (1 at two ULP), 1 noise, 0 bug; regret 0 in 3, mean 0.2, max 0.75; "
+        "KL mean 0.001, max 0.003 nats; top-1/5/50 60.0/90.0/90.0 %; logits within 2 %"
     )
     assert found.figures["not_finite"] == 0 and found.figures["largest_relative"] == 0.02
-    assert found.figures["overlap"] == {"top1": 0.5, "top5": 0.875, "top50": 0.875}
+    assert found.figures["overlap"] == pytest.approx({"top1": 0.6, "top5": 0.9, "top50": 0.9})
 
 
 SHUFFLED = dict(prompt=[0, 1, 1, 0], round=[2, 1, 1, 1], position=[9, 7, 6, 8])
@@ -144,6 +146,7 @@ def basis(excluded=(False, False, False)) -> SimpleNamespace:
         ([1, 1, 2], ["tie", "tie", "bug"], [1, 1, 0]),
         ([2, 0, 0], ["bug", "same", "bug"], [0, 0, 0]),
         ([-1, 4, 3], ["bug", "bug", "same"], [0, 0, 0]),
+        ([0, 9, 3], ["same", "bug", "same"], [0, 0, 0]),
     ],
 )
 def test_each_row_is_judged_by_the_goldens_logits(theirs, verdicts, near, given):
@@ -264,6 +267,52 @@ def test_draft_columns_that_nobody_knows_are_missing_and_not_wrong(given):
     found = own(given, vocabulary=some, drafter=[77, 78, 40])
     assert found.verdict == "inconclusive"
     assert found.evidence.startswith("missing: 2 rows of drafter.draft_tokens (no column known); 9 tokens are ")
+
+
+def drafted(vocabulary=NAMED, tokens=(10, 10, 40), stages=("drafter.logits", "drafter.draft_tokens"), draws=False,
+            rows=True):  # fmt: skip
+    """A golden of three drafts of the logits above, and the patches by which it is read."""
+    case = SimpleNamespace(draws=draws)
+    golden = SimpleNamespace(declared=NAMES, folder="golden", manifest=SimpleNamespace(stages=stages, case=case))
+    made = {
+        "drafter.logits": stage_rows_of("drafter.logits", LOGITS),
+        "drafter.draft_tokens": stage_rows_of("drafter.draft_tokens", tokens),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decisions_rows, "stage_rows", lambda golden, run, named, **of: made[named.name] if rows else None)
+        patch.setattr(decisions_rows, "draft_vocabulary", lambda golden, scores, chosen: vocabulary)
+        return decisions_rows.read_draft_vocabulary(golden)
+
+
+def test_the_drafts_of_a_golden_are_what_its_vocabulary_says_of_their_columns():
+    assert drafted() is NAMED and drafted(stages=("a", "drafter.draft_tokens", "drafter.logits")) is NAMED
+    said = r"^the golden drafts token 20 from column 0, a file says 10: which of them is right is not for this gate"
+    with pytest.raises(Inconclusive, match=said):
+        drafted(tokens=(10, 20, 30))
+    for stages in (("drafter.logits",), ("drafter.draft_tokens",)):
+        with pytest.raises(Inconclusive, match=r"^golden lacks drafter.logits or drafter.draft_tokens: nothing maps"):
+            drafted(stages=stages)
+    with pytest.raises(Inconclusive, match=r"^golden has no round: nothing maps draft columns to tokens$"):
+        drafted(rows=False)
+
+
+def test_drawn_drafts_need_the_token_of_every_column():
+    assert drafted(draws=True, tokens=(10, 20, 30)) is NAMED
+    some = DraftVocabulary(np.array([10, -1, 30, 40]), "rows")
+    for vocabulary, tokens in ((some, (10, 10, 40)), (NAMED, (10, 50, 40))):
+        with pytest.raises(Inconclusive, match=r"^golden samples its drafts, and .* does not name the token of every"):
+            drafted(vocabulary, tokens, draws=True)
+
+
+def test_rows_are_due_of_every_round_but_for_those_of_which_the_last_is_shown():
+    row = lambda count: SimpleNamespace(shape=(count, 7))  # noqa: E731
+    rows = {("float32", 0, 0, "target.tokens"): row(5), ("float32", 1, 0, "target.tokens"): row(4),
+            ("float32", 0, 1, "verify.tokens"): row(3), ("bfloat16", 0, 0, "target.tokens"): row(9),
+            ("float64", 0, 0, "target.tokens"): row(9), ("float32", 0, 0, "accept.length"): row(9)}  # fmt: skip
+    golden = SimpleNamespace(rows=rows)
+    for last, due in (((), 9), (("target.logits",), 2), (("target.tokens",), 2), (("verify.logits",), 9)):
+        view = SimpleNamespace(rows=lambda stage, round_, last=last: "last" if stage in last else "all")
+        assert decisions_rows._due(golden, SimpleNamespace(view=view), "target.tokens") == due
 
 
 WIDTH = 32
