@@ -50,11 +50,12 @@ class Scripted:
         return self.text[step] if step < len(self.text) else 0
 
     def prefill(self, ids, budget, tap):
-        self.at, self.budget, self.rounds = 1, budget, iter(self.drafts)
         logits, tokens = np.ones((len(ids), WIDTH), np.float32), np.full(len(ids), 11)
         logits[-1:], tokens[-1] = self._logits([0]), self._plain(0)
         self._tap(tap, "target.logits", logits)
-        return self._tap(tap, "target.tokens", tokens)[-1]
+        first = self._tap(tap, "target.tokens", tokens)[-1]
+        self.at, self.budget, self.rounds = 1, budget, iter(self.drafts)  # a tap that raised leaves what was there
+        return first
 
     def draft(self, tap):
         return np.array(next(self.rounds, ()), np.int64)
@@ -67,7 +68,7 @@ class Scripted:
         tokens = np.where(on_path, tokens, 10)
         for layer, stage in enumerate(EXPERTS):
             routes = [self.routes.get((layer, step), [0, 1]) if wide else [0, 1] for step in steps]
-            self._tap(tap, stage.replace("experts", "router_logits"), np.zeros((len(tokens), 4), np.float32))
+            self._tap(tap, stage.replace("experts", "router_logits"), np.ones((len(tokens), 4), np.float32))
             self._tap(tap, stage, np.where(on_path[:, None], routes, 3))
         self._tap(tap, "verify.logits", self._logits(steps))
         return self._tap(tap, "verify.tokens", tokens)

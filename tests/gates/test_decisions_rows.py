@@ -210,14 +210,18 @@ def test_a_row_of_infinities_overlaps_with_nothing_and_counts_as_not_finite(give
     assert found.finite.tolist() == [True, True, False] and found.figures()["not_finite"] == 1
 
 
-def own(given, lacks=(), due: int = 3, vocabulary=NAMED, **tokens):
+FROM_0 = DraftVocabulary(np.array([0, 20, 30, 40]), "a file")
+TIED = np.float32([[4, 4, 0, 0], [3, 4, 4, 0], [0, 1, 2, 4]])
+
+
+def own(given, lacks=(), due: int = 3, vocabulary=FROM_0, **tokens):
     """The check of three rows of logits each; every token its row's best but for those given."""
-    right = {"target": [0, 0, 3], "verify": [0, 0, 3], "drafter": [10, 10, 40]}
+    right = {"target": [0, 1, 3], "verify": [0, 1, 3], "drafter": [0, 20, 40]}
     stages = {}
     for side, best in right.items():
         name = "drafter.draft_tokens" if side == "drafter" else f"{side}.tokens"
         stages[name] = stage_rows_of(name, best, tokens.get(side, best))
-        stages[f"{side}.logits"] = stage_rows_of(f"{side}.logits", LOGITS)
+        stages[f"{side}.logits"] = stage_rows_of(f"{side}.logits", TIED)
     given({name: rows for name, rows in stages.items() if name not in lacks}, due)
     return own_choices(SimpleNamespace(declared=NAMES), None, vocabulary)
 
@@ -225,8 +229,8 @@ def own(given, lacks=(), due: int = 3, vocabulary=NAMED, **tokens):
 def test_every_token_is_the_lowest_id_of_its_rows_best(given):
     found = own(given)
     assert (found.name, found.verdict) == ("its own logits", "pass")
-    assert found.evidence == "9 tokens are the lowest id among the exact maxima of the row recorded (3 rows tie)"
-    one = {"rows": 3, "tied": 1, "wrong": 0}
+    assert found.evidence == "9 tokens are the lowest id among the exact maxima of the row recorded (6 rows tie)"
+    one = {"rows": 3, "tied": 2, "wrong": 0}
     stages = dict.fromkeys(("target.tokens", "verify.tokens", "drafter.draft_tokens"), one)
     assert found.figures == {"stages": stages, "vocabulary": "a file", "lacking": []}
 
@@ -234,12 +238,12 @@ def test_every_token_is_the_lowest_id_of_its_rows_best(given):
 @pytest.mark.parametrize(
     ("tokens", "said", "place"),
     [
-        ({"target": [1, 0, 3]}, "1 of 9 tokens are not the lowest id among their row's maxima: 1 for 0",
+        ({"target": [1, 1, 3]}, "1 of 9 tokens are not the lowest id among their row's maxima: 1 for 0",
          Place("target.tokens", None, 0, 1, 5)),
-        ({"verify": [0, 0, 2], "drafter": [10, 20, 40]},
-         "2 of 9 tokens are not the lowest id among their row's maxima: 20 for 10",
+        ({"verify": [0, 1, 2], "drafter": [0, 30, 40]},
+         "2 of 9 tokens are not the lowest id among their row's maxima: 30 for 20",
          Place("drafter.draft_tokens", None, 0, 1, 6)),
-        ({"verify": [0, 0, 2], "target": [0, 0, 1]},
+        ({"verify": [0, 1, 2], "target": [0, 1, 1]},
          "2 of 9 tokens are not the lowest id among their row's maxima: 1 for 3",
          Place("target.tokens", None, 0, 2, 7)),
     ],
@@ -264,9 +268,9 @@ def test_stages_without_their_rows_are_missing(lacks, due, said, given):
 
 def test_draft_columns_that_nobody_knows_are_missing_and_not_wrong(given):
     some = DraftVocabulary(np.array([-1, 20, 30, 40]), "rows")
-    found = own(given, vocabulary=some, drafter=[77, 78, 40])
+    found = own(given, vocabulary=some, drafter=[77, 20, 40])
     assert found.verdict == "inconclusive"
-    assert found.evidence.startswith("missing: 2 rows of drafter.draft_tokens (no column known); 9 tokens are ")
+    assert found.evidence.startswith("missing: 1 rows of drafter.draft_tokens (no column known); 9 tokens are ")
 
 
 def drafted(vocabulary=NAMED, tokens=(10, 10, 40), stages=("drafter.logits", "drafter.draft_tokens"), draws=False,

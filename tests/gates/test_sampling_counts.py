@@ -129,7 +129,7 @@ def test_the_first_wrong_decision_is_told_and_placed_and_each_kind_counted(what,
 
 
 def test_what_is_emitted_is_compared_with_what_is_due_in_the_first_round_that_parts():
-    rounds = [seen(), seen(emitted=((5,), (5, 6)), number=2), seen(emitted=((6,), (5, 6)), number=3)]
+    rounds = [seen(), seen(emitted=((5,), (5, 6)), number=2), seen(emitted=((6,), (5, 7)), number=3)]
     found = judged("a name", rounds, MADE, [], 17)
     assert found.verdict == "fail" and found.evidence.startswith("round 2 emits [5], [5, 6] is due; 3 rounds, ")
 
