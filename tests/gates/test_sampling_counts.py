@@ -220,6 +220,54 @@ def test_a_round_that_leaves_no_such_choice_is_not_steered(p, q, drafts, kept, r
         assert steered.steered(sampled(p, q, drafts), Sampling(rule=rule), WHOLE, TABLE, kept) is None
 
 
+def round_at(number: int, drafts: int, emitted: int) -> SimpleNamespace:
+    return SimpleNamespace(
+        round=number, drafts=np.zeros(drafts, int), emitted=(list(range(emitted)), [0] * 9), draft_logits=None
+    )
+
+
+ROUNDS = [round_at(0, 0, 0), round_at(1, 2, 2), round_at(2, 3, 1), round_at(3, 2, 3)]
+
+
+def test_the_first_round_that_can_be_steered_is_played_to_its_end(monkeypatch):
+    """Of bonus tokens the third round, of replacements the second one."""
+    asked, played = [], []
+
+    def steer(seen, settings, vocabulary, table, kept):
+        asked.append((seen.round, kept))
+        return f"numbers of {seen.round}" if (seen.round, kept) in ((2, 3), (1, 0)) else None
+
+    monkeypatch.setattr(steered, "steered", steer)
+    monkeypatch.setattr(steered, "decisions", lambda last, settings, vocabulary: [last, last])
+    found = steered.made(ROUNDS, None, None, None, lambda *of: played.append(of) or list("abcde"))
+    assert asked == [(1, 2), (2, 3), (1, 0)]
+    # Behind prefill's token and two more three drafts and a bonus token have room; behind prefill's two and one.
+    assert played == [("numbers of 2", 3 + 3 + 1), ("numbers of 1", 1 + 2 + 1)]
+    assert found == {"bonus": [*"ccddee"], "replacement": [*"bbccddee"]}
+    monkeypatch.setattr(steered, "steered", lambda *of: None)
+    assert steered.made(ROUNDS, None, None, None, None) == {}
+
+
+def test_for_a_bonus_token_a_round_with_likely_drafts_is_tried_last():
+    p = np.array([[0.5, 0.2, 0.2, 0.1], [0.1, 0.1, 0.1, 0.7], [0.25] * 4])
+    q = np.array([[0.1, 0.6, 0.2, 0.1], [0.4, 0.1, 0.4, 0.1]])
+    first, played = sampled(p, q, [0, 0]), []
+
+    def play(table, budget):
+        played.append((table.copy(), budget))
+        return [None, first]
+
+    rounds = [round_at(0, 0, 0), first]
+    found = list(steered._candidates("bonus", rounds, Sampling(), WHOLE, TABLE, play))
+    assert found[0][0] is first and found[0][1] is TABLE and len(found) == 2 and found[1][0] is first
+    due = TABLE.copy()
+    due[1, DRAWS.index("draft"), :2] = 0.1 + 0.6 / 2, 0.9 + 0.1 / 2  # p q is largest for 1, then for 3
+    assert found[1][1] == pytest.approx(due) and [budget for _, budget in played] == [4, 4, 4]
+    assert [len(list(steered._candidates(*of, Sampling(), WHOLE, TABLE, play))) for of in (
+        ("replacement", rounds), ("bonus", rounds[:1]), ("bonus", ROUNDS),
+    )] == [1, 0, 3]  # fmt: skip
+
+
 class Deciding:
     """The rule in float64, by its equations; `wrong` changes what comes out."""
 
