@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.compare.report import Place
-from parity.compare.sampling.oracle import round_outcomes
+from parity.compare.sampling.oracle import processed, residual, round_outcomes
 from parity.compare.sampling.replay import MARGIN, rounding
 from parity.compare.sampling.round import SampledRound
 from parity.compare.vocabulary import DraftVocabulary
@@ -275,15 +275,13 @@ class Deciding:
         self.wrong = wrong
 
     def decide(self, settings, target, draft, drafts, uniforms):
-        from parity.compare.sampling.oracle import processed, residual
-
         p, q, count = processed(target, settings), processed(draft, settings), drafts.shape[1]
         ids, every = np.zeros((len(drafts), count + 1), np.int64), np.arange(len(drafts))
         for row in range(count + 1):
             drawn = _drawn(p[:, row], uniforms[:, TARGET, row])
             if row < count and settings.rule == "residual":
                 mine, theirs = (side[every, row, drafts[:, row]] for side in (p, q))
-                kept = uniforms[:, ACCEPT, row] < mine / theirs
+                kept = uniforms[:, ACCEPT, row] * theirs < mine
                 other = _drawn(residual(p[:, row], q[:, row]), uniforms[:, REPLACE, row])
                 drawn = np.where(kept, drafts[:, row], other)
             ids[:, row] = drawn
@@ -319,6 +317,23 @@ def test_shares_on_a_fine_grid_are_right_by_the_equations(rule, shares, monkeypa
     monkeypatch.setattr(rules, "FINE", 256)
     count, worst = rules.fine_shares(Deciding(), Sampling(rule=rule), 3)
     assert worst.by < 1 / 256 + 1e-5 and (count == shares if rule == "match" else count > shares + 16)
+
+
+@pytest.mark.parametrize("rule", ["residual", "match"])
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"temperature": 0.7, "top_k": 3}])
+def test_shares_are_right_where_most_tokens_are_out_of_the_question(rule, settings, monkeypatch):
+    monkeypatch.setattr(rules, "FINE", 256)
+    settings = Sampling(rule=rule, **settings)
+    count, worst = rules.fine_shares(Deciding(), settings, 3)
+    assert worst.by < 1 / 256 + 1e-5
+    p, q = (processed(rows, settings) for rows in rules.made_up(3))
+    leads = rules._leads(p, q)
+    assert all(p[row, lead] == np.where(q[row] > 0, p[row], 0).max() > 0 for row, lead in enumerate(leads))
+    assert len(leads) == 2 or not np.where(q[len(leads)] > 0, p[len(leads)], 0).any()
+    reached = len(leads) + 1
+    rejected = [1 + 8 * (p[row, token] < q[row, token]) for row in range(min(reached, 2))
+                for token in np.flatnonzero(q[row])]  # fmt: skip
+    assert count == (8 * reached if rule == "match" else 8 * (reached == 3) + sum(rejected))
 
 
 @pytest.mark.parametrize(
