@@ -105,6 +105,7 @@ def test_the_never_speculated_text_grows_by_prefills_and_ends_at_an_end_token():
     for eos, text in (((), [1, 2, 5, 7, 8]), ((7,), [1, 2, 5, 7])):
         baseline = Baseline(caching((5, 7, 8, 9), eos=eos), 3, (1, 2), 3)
         assert (baseline.text, baseline.more) == (text, len(text) - 2)
+    assert GivenText(baseline, [4, 4]).asked == baseline.more + 2
     assert GivenText(baseline, [4, 4]).text == [1, 2, 5, 7, 4, 4] and GivenText(baseline, [4, 4]).more == 4
 
 
@@ -114,11 +115,22 @@ def test_the_state_is_of_one_prefill_and_drafts_follow_each_length(monkeypatch):
     baseline = Baseline(device, 3, (1, 2), 9)
     assert baseline.text == [1, 2, 5, 7, 8, 9]
     assert list(baseline.state) == [EXPERTS[0], "target.logits"] and len(baseline.state["target.logits"]) == 6
+    assert [row[0] for row in baseline.state["target.logits"]] == [0, 1, 2, 3, 4, 5]
     assert {length: logits[0, 0] for length, logits in baseline.drafts.items()} == {2: 0, 3: 1, 4: 2}
     assert baseline.routes(1, 3)[EXPERTS[0]].tolist() == [[0, 1]] * 2
     baseline.state[EXPERTS[0]][2] = [1, 2]  # a router tie that fell otherwise in the third row
     del baseline.__dict__["drafts"]
     assert list(baseline.drafts) == [2]
+
+
+def test_a_device_that_hides_its_logits_has_a_state_without_them(monkeypatch):
+    monkeypatch.setattr("parity.gates.rollback.baseline.require_caches", lambda device, tensors: None)
+    device = caching((5, 7, 8, 9))
+    prefill = device.prefill
+    device.prefill = lambda ids, budget, tap: prefill(
+        ids, budget, lambda stage, x: x if "logits" in stage else tap(stage, x)
+    )
+    assert list(Baseline(device, 3, (1, 2), 3).state) == [EXPERTS[0]]
 
 
 def test_a_device_that_shows_the_last_row_alone_is_asked_for_each(monkeypatch):
@@ -130,7 +142,8 @@ def test_a_device_that_shows_the_last_row_alone_is_asked_for_each(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("tied", "token", "is_tie"), [(0.0, 0, True), (0.0, 1, False), (0.1, 1, False), (1.0, 1, True)]
+    ("tied", "token", "is_tie"),
+    [(0.0, 0, True), (0.0, 1, False), (0.1, 1, False), (0.4, 1, False), (0.5, 1, True), (1.0, 1, True)],
 )
 def test_a_token_as_high_as_the_rows_best_ties(tied, token, is_tie, monkeypatch):
     monkeypatch.setattr("parity.gates.rollback.baseline.require_caches", lambda device, tensors: None)
