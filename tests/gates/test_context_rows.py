@@ -111,13 +111,13 @@ def test_a_device_is_built_once_for_its_options_and_fresh_for_whoever_asks():
 
 def test_a_refused_precision_that_only_a_check_asks_for_is_not_offered():
     made = context_of(Built({"float32": UsageError("no float32"), "lanes": UsageError("no lanes")}))
-    with pytest.raises(NotOffered, match="^toy does not offer float32: no float32$"):
+    with pytest.raises(NotOffered, match=r"^toy does not offer float32: no float32$"):
         made.device("float32")
-    with pytest.raises(UsageError, match="^no lanes$"):
+    with pytest.raises(UsageError, match=r"^no lanes$"):
         made.device(lanes=2)
-    with pytest.raises(UsageError, match="^no lanes$"):
+    with pytest.raises(UsageError, match=r"^no lanes$"):
         made.device("float16", lanes=2)
-    with pytest.raises(UsageError, match="^no bfloat16$"):
+    with pytest.raises(UsageError, match=r"^no bfloat16$"):
         context_of(Built({"bfloat16": UsageError("no bfloat16")})).device()
 
 
@@ -159,14 +159,14 @@ def test_a_run_of_another_precision_or_device_is_refused(monkeypatch):
         return SimpleNamespace(folder="run", command="--run run", manifest=manifest)
 
     made = context_of(Built())
-    with pytest.raises(UsageError, match="^run is a run in float32, not in bfloat16$"):
+    with pytest.raises(UsageError, match=r"^run is a run in float32, not in bfloat16$"):
         made.give(run(precision="float32"))
     mine = run(sources={"a.py": 1, "c.py": 3})
     made.give(mine)
     assert made.run("local") is mine and made.device() is not None
     other = context_of(Built())
     other.give(run("another"))
-    with pytest.raises(UsageError, match="^run was made by another, --device toy is toy: "):
+    with pytest.raises(UsageError, match=r"^run was made by another, --device toy is toy: "):
         other.device()
     changed = context_of(Built())
     changed.give(run(sources={"a.py": 0, "b.py": 0}))
