@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.compare.report import Place
-from parity.errors import DeviceEnded
+from parity.errors import DeviceEnded, DeviceFailed
 from parity.gates.rollback import invariants, play
 from parity.gates.rollback.history import NAN, RoundPlan, SequencePlan, TapError
 from parity.gates.rollback.invariants import InvariantBroken, Invariants, SequenceState
@@ -39,8 +39,8 @@ def baseline(ids=IDS, more: int = len(TEXT)) -> SimpleNamespace:
     return SimpleNamespace(ids=ids, text=[*ids, *TEXT], more=more, prompt=4, drafts={}, state={}, asked=more)
 
 
-def player_of(device: Scripted, same=None, fewer: bool = False, others=()) -> HistoryPlayer:
-    return HistoryPlayer(device, [baseline(), *others], True, fewer, same)
+def player_of(device: Scripted, same=None, others=(), **more) -> HistoryPlayer:
+    return HistoryPlayer(device, [baseline(), *others], True, same=same, **more)
 
 
 def one(*rounds: RoundPlan, budget: int = len(TEXT), error=None):
@@ -103,7 +103,7 @@ def test_verify_has_to_say_something_of_every_row():
 ])  # fmt: skip
 def test_draft_has_to_give_k_drafts_or_fewer_where_that_is_allowed(count, family, fewer, wrong):
     device = device_of(family, [[0] * count] * 9)
-    player = player_of(device, fewer=fewer)
+    player = player_of(device, **({"fewer": True} if fewer else {}))
     if wrong:
         found = broken(device, player=player)
         assert found.message == f"draft gave {count} drafts, not 3"
@@ -150,9 +150,12 @@ def test_an_error_is_raised_so_far_through_a_verb_and_the_verb_is_called_again(w
 
 
 def test_a_prefill_of_another_prompt_that_fails_harms_nobody():
-    other = baseline((4, 4))
-    player = player_of(device_of("p-eagle"), others=[other])
+    other, device, given = baseline((4, 4)), device_of("p-eagle"), []
+    prefill = device.prefill
+    device.prefill = lambda ids, budget, tap: given.append((ids, budget)) or prefill(ids, budget, tap)
+    player = player_of(device, others=[other])
     player.play(one(RoundPlan(1, 3, error=TapError("prefill", 0)), RoundPlan(2, 3)))
+    assert given == [(IDS, len(TEXT)), ((4, 4), 2)]
     assert player.coverage.errors["prefill"] == 1 and player.sequence.emitted == list(TEXT[:6])
     player = player_of(device_of("p-eagle"))
     player.play(one(RoundPlan(1, 3), error=TapError("draft", 0)))  # of a sequence it is the prefill's
@@ -246,6 +249,47 @@ def test_a_device_is_told_its_k_where_it_changes():
     player = player_of(device)
     player.play(one(RoundPlan(1, 1, asked=1), RoundPlan(2, 3), RoundPlan(0, 0, asked=0)))
     assert told == [(1,), (), (0,)] and player.coverage.accepted == {(1, 1): 1, (2, 3): 1, (0, 0): 1}
+
+
+def test_what_was_never_speculated_is_computed_first_and_told_where_it_fails():
+    def failing(error):
+        def compute():
+            raise error
+
+        player = HistoryPlayer(device_of("p-eagle"), [baseline()], False)
+        player.baselines[0].compute = compute
+        return player
+
+    with pytest.raises(InvariantBroken) as caught:
+        failing(DeviceFailed("toy", "draft", "no")).play(one(RoundPlan(1, 3)))
+    assert caught.value.aspect == "rows" and caught.value.message.startswith("without speculation, draft raised ")
+    assert caught.value.place == Place("draft", None, 4, 0)
+    with pytest.raises(DeviceEnded):
+        failing(DeviceEnded("toy", "draft", "gone")).play(one(RoundPlan(1, 3)))
+
+
+def test_true_rows_continue_with_the_routes_of_the_never_speculated_ones():
+    player, asked = HistoryPlayer(device_of("p-eagle"), [baseline()], False), []
+    told = player.baselines[0]
+    told.compute, told.tie = (lambda: None), (lambda row, token: False)
+    told.routes = lambda start, end: asked.append((start, end)) or {}
+    player.play(one(RoundPlan(2, 3), RoundPlan(0, 3)))
+    assert asked == [(0, 3), (3, 6), (6, 7)]
+
+
+@pytest.mark.parametrize(
+    ("family", "drafts", "cached"),
+    [
+        ("draft-model", [7, 8, 9], 6),  # the last draft is never run over
+        ("draft-model", [7, 1, 9], 5),
+        ("draft-model", [1, 8, 9], 4),
+        ("p-eagle", [7, 8, 9], 3),  # it runs over all of them once more
+    ],
+)
+def test_a_drafters_cache_keeps_what_it_ran_over_and_was_emitted(family, drafts, cached):
+    player = player_of(device_of(family, [drafts] * 3))
+    player.play(one(RoundPlan(3, 3)))
+    assert player.sequence.cached == cached and player.sequence.length == 7
 
 
 def invariants_of(family: str = "p-eagle", exact: bool = False, state=None, drafts=None) -> Invariants:
