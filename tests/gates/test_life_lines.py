@@ -159,6 +159,166 @@ def test_a_budget_has_room_for_every_round_and_two_that_end_the_text():
     assert Lives(device, WITHIN, [1], [2]).budget == 3 * 5 + 3
 
 
+class Told(Lives):
+    """Records which runs are made; a run is its own description."""
+
+    asked: list
+
+    def fresh(self, device=None, ids=None):
+        self.asked.append(("fresh", device, list(ids or self.ids)))
+        return {(0, OUT): np.arange(len(ids or self.ids))}
+
+    def continued(self, cached, ids=None):
+        self.asked.append(("continued", cached, list(ids or self.ids)))
+        return {(0, OUT): np.arange(cached, len(ids or self.ids))}
+
+
+class Called:
+    """A device that records its verbs; its drafts and what it emits are told."""
+
+    def __init__(self, emits=(8, 9), drafts=(7, 7, 7)):
+        self.emits, self.drafts, self.calls = list(emits), np.array(drafts), []
+
+    def describe(self):
+        return SimpleNamespace(k=3, eos=(99, 98))
+
+    def prefill(self, ids, budget, tap):
+        self.calls.append(("prefill", list(ids), budget))
+
+    def draft(self, tap):
+        self.calls.append(("draft",))
+        return self.drafts
+
+    def verify(self, drafts, tap):
+        self.calls.append(("verify", drafts.tolist()))
+        return drafts
+
+    def commit(self, drafts, tokens, tap):
+        self.calls.append(("commit", drafts.tolist()))
+        return self.emits
+
+    def save(self, name):
+        self.calls.append(("save", name))
+
+    def restore(self, name):
+        self.calls.append(("restore", name))
+
+
+OTHER = list(range(50, 80))
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """A life of ids 1, 2, 3 beside another prompt; texts that are generated are told by their prompt."""
+    monkeypatch.setattr(lifecycle_cases, "free_rounds", lambda device, ids, budget: (list(ids), budget))
+
+    def make(emitted=(5, 6), device=None):
+        found = Told(device or Called(), WITHIN, [1, 2, 3], OTHER)
+        found.asked = []
+
+        def perform(device_, script):
+            ids, budget = script
+            found.asked.append(("free", ids, budget))
+            told_ = emitted[tuple(ids)] if isinstance(emitted, dict) else emitted
+            return SimpleNamespace(emitted=list(told_))
+
+        monkeypatch.setattr(lifecycle_cases, "perform", perform)
+        return found
+
+    return make
+
+
+BUDGET = 3 * 4 + 3
+
+
+def test_another_prompt_is_decoded_to_its_end_between_two_fresh_runs(told):
+    life = told()
+    assert [len(one[0, OUT]) for one in life.after_another()] == [3, 3]
+    assert life.asked == [("fresh", None, [1, 2, 3]), ("free", OTHER, BUDGET), ("fresh", None, [1, 2, 3])]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2])
+def test_a_prefix_is_hit_behind_a_prompt_that_begins_alike(cut, told):
+    life = told()
+    before, now = life.hit(cut)
+    assert life.asked == [
+        ("fresh", None, [1, 2, 3]), ("fresh", None, [*[1, 2, 3][:cut], *OTHER]), ("continued", cut, [1, 2, 3]),
+    ]  # fmt: skip
+    assert before[0, OUT].tolist() == now[0, OUT].tolist() == list(range(cut, 3))
+
+
+def test_a_turn_behind_a_text_continues_from_all_but_its_last_token(told):
+    life = told()
+    turn = [1, 2, 3, 5, 6, *OTHER[:16]]
+    before, now = life.resumed()
+    assert life.asked == [("free", [1, 2, 3], BUDGET), ("continued", 4, turn), ("fresh", None, turn)]
+    assert before[0, OUT].tolist() == now[0, OUT].tolist() == list(range(4, len(turn)))
+
+
+def test_a_turn_behind_several_tokens_takes_the_first_prompt_with_such_a_round(told):
+    life = told({(1,): (4, 5), (2,): (4, 5, 6, 7, 8), (3,): (4, 5, 6, 7)})
+    life.device.emits = [9]
+    with pytest.raises(lifecycle_cases._NotExercised, match=r"^not exercised: behind none of 2 prompts is a round of"):
+        life.resumed_behind_several([[1], [2]])
+    assert life.device.calls == [
+        ("prefill", [2], 5), ("draft",), ("verify", [5, 6, 7]), ("commit", [5, 6, 7]),
+    ]  # fmt: skip
+    life.device.emits, life.asked[:] = [5, 6], []
+    life.resumed_behind_several([[1], [3], [2]])
+    turn = [3, 4, 5, 6, *OTHER[:16]]
+    assert life.asked[-2:] == [("continued", 3, turn), ("fresh", None, turn)] and len(life.asked) == 4
+
+
+@pytest.mark.parametrize(("verb", "calls"), [
+    ("draft", [("prefill", [1, 2, 3], BUDGET), ("draft",)]),
+    ("verify", [("prefill", [1, 2, 3], BUDGET), ("draft",), ("verify", [7, 7, 7])]),
+])  # fmt: skip
+def test_a_request_goes_away_behind_a_verb_and_its_prompt_comes_again(verb, calls, told):
+    life = told()
+    before, now = life.aborted(verb)
+    turn = [1, 2, 3, *OTHER[:16]]
+    assert life.device.calls == calls
+    assert life.asked == [("fresh", None, turn), ("continued", 3, turn)]
+    assert before[0, OUT].tolist() == now[0, OUT].tolist() == list(range(3, len(turn)))
+
+
+def test_a_sequence_is_saved_another_runs_in_its_place_and_it_is_restored(monkeypatch):
+    made = []
+    for name in ("own_prefill", "own_rounds", "free_rounds"):
+        monkeypatch.setattr(lifecycle_cases, name, lambda *of, name=name: made.append((name, *of[1:3])))
+    monkeypatch.setattr(lifecycle_cases, "perform", lambda device, script: None)
+    monkeypatch.setattr(Lives, "_to_the_end", lambda self, device, trace: made.append("end") or {})
+    device = Called()
+    Lives(device, WITHIN, [1, 2, 3], OTHER).restored(1)
+    once = [("own_prefill", [1, 2, 3], BUDGET), ("own_rounds", 1, (99, 98))]
+    assert made == [*once, "end", *once, ("free_rounds", OTHER, BUDGET), "end"]
+    assert device.calls == [("save", "parity"), ("restore", "parity")]
+    with pytest.raises(NotOffered, match=r"^no save and restore$"):
+        Lives(SimpleNamespace(describe=device.describe), WITHIN, [1], [2]).restored(1)
+
+
+def test_a_text_goes_on_to_its_end_unless_it_has_ended(monkeypatch):
+    made = []
+    monkeypatch.setattr(lifecycle_cases, "perform", lambda device, script: None)
+    for name in ("own_prefill", "own_rounds", "own_end"):
+        monkeypatch.setattr(lifecycle_cases, name, lambda *of, name=name: made.append((name, *of[1:])))
+    monkeypatch.setattr(lifecycle_cases, "ended", lambda trace, eos: False)
+    life = Lives(Called(), WITHIN, [1, 99, 3], OTHER)
+    life.fresh()
+    plain = [1, 3, 0, 1, 2, 3]
+    assert made == [
+        ("own_prefill", [1, 99, 3], BUDGET, None), ("own_rounds", 2, (99, 98)), ("own_end", 4, 3, plain, BUDGET, None),
+    ]  # fmt: skip
+    made.clear()
+    Lives(Called(), WITHIN, [1, 99, 3], OTHER, by_token=True).continued(2, [7, 8])
+    assert made[0] == ("own_prefill", [7, 8], BUDGET, 2) and made[2][-1] == 99
+    made.clear()
+    monkeypatch.setattr(lifecycle_cases, "ended", lambda trace, eos: True)
+    other = Called()
+    life.on_another(other)
+    assert [one[0] for one in made] == ["own_prefill", "own_rounds"] * 2
+
+
 def refused(said: str, touches: int = 0):
     def prefill(ids, budget, tap):
         for _ in range(touches):

@@ -74,8 +74,11 @@ def test_rows_are_of_as_many_axes_as_are_told_and_by_default_all_but_the_last():
     golden = np.ones((2, 3, 4), np.float32)
     device = golden.copy()
     device[1, 2, 3], device[0, 1, 0] = 3, 2
-    for axes, shape, index, error in ((None, (2, 3), (1, 2), 1.0), (2, (2, 3), (1, 2), 1.0), (1, (2,), (1,), 2 / 12**0.5),
-                                      (0, (), (), 5**0.5 / 24**0.5), (3, (2, 3, 4), (1, 2, 3), 2.0)):  # fmt: skip
+    by_axes = [
+        (None, (2, 3), (1, 2), 1.0), (2, (2, 3), (1, 2), 1.0), (1, (2,), (1,), 2 / 12**0.5),
+        (0, (), (), 5**0.5 / 24**0.5), (3, (2, 3, 4), (1, 2, 3), 2.0),
+    ]  # fmt: skip
+    for axes, shape, index, error in by_axes:
         found = measure(golden, device, row_axes=axes, engine="numpy")
         assert found.rows.shape == shape and found.rows.rel_l2.shape == shape
         assert found.worst_row.index == index and found.worst_row.rel_l2 == pytest.approx(error)
@@ -109,7 +112,7 @@ def test_the_kernel_is_told_or_chosen_by_what_was_measured(monkeypatch):
 def test_the_coarser_dtype_is_the_unit():
     assert unit_of(FLOAT32, BFLOAT16) == unit_of(BFLOAT16, FLOAT16) == BFLOAT16
     assert unit_of(FLOAT32, np.dtype(np.float64)) == FLOAT32 and unit_of(FLOAT16, FLOAT32) == FLOAT16
-    with pytest.raises(TypeError, match="^device has dtype int8; metrics need"):
+    with pytest.raises(TypeError, match=r"^device has dtype int8; metrics need"):
         unit_of(FLOAT32, np.dtype(np.int8))
     assert is_float(BFLOAT16) and not is_float(np.dtype(np.int8))
     assert [is_exact(np.dtype(kind)) for kind in (np.int8, np.uint8, bool, np.float16)] == [True, True, True, False]
@@ -197,5 +200,5 @@ def test_the_best_of_two_rows_overlap_in_part_and_ties_go_to_the_lowest_index(mo
     assert topk_overlap(golden[None], device[None], (2,))[2].shape == (1, 3)
     for wrong in ((golden, device[:1], (1,)), (golden[:, :0], device[:, :0], (1,)), (golden, device, (0,)),
                   (golden[0, 0], device[0, 0], (1,))):  # fmt: skip
-        with pytest.raises(ValueError, match="^no top-k of golden"):
+        with pytest.raises(ValueError, match=r"^no top-k of golden"):
             topk_overlap(*wrong)
