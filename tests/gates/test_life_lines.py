@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.compare.report import Place
-from parity.errors import DeviceFailed, NotOffered, UsageError
+from parity.errors import DeviceEnded, DeviceFailed, NotOffered, UsageError
 from parity.gates import boundary, clean, lifecycle, lifecycle_cases
 from parity.gates.boundary import BoundaryOutcomes
 from parity.gates.clean import CleanGates, GateCalibration, GateRun
@@ -329,6 +329,83 @@ def refused(said: str, touches: int = 0):
     return SimpleNamespace(prefill=prefill, describe=lambda: SimpleNamespace(k=4))
 
 
+class Room:
+    """A context of two prompts, K = 4, whose devices have as many positions as they are asked for, or their own."""
+
+    def __init__(self, most: int):
+        case = SimpleNamespace(k=4, prompts=[SimpleNamespace(ids=(1, 2, 3)), SimpleNamespace(ids=(9,))])
+        self.golden, self.most, self.built = SimpleNamespace(manifest=SimpleNamespace(case=case)), most, []
+
+    def device(self, precision):
+        return SimpleNamespace(describe=lambda: SimpleNamespace(max_positions=self.most, k=4))
+
+    def build(self, precision, k, max_positions):
+        self.built.append((precision, k, max_positions))
+        return max_positions
+
+
+@pytest.fixture
+def tries(monkeypatch):
+    """What is tried, and behind which texts."""
+    made: list = []
+    texts: list = []
+
+    def baseline(device, prompt, ids, more, tied):
+        texts.append((prompt, list(ids), more, tied))
+        return SimpleNamespace(compute=lambda: None, more=more, ids=ids)
+
+    monkeypatch.setattr(boundary, "NoiseFloors", lambda golden: SimpleNamespace(flip_bound=lambda stage: 0.25))
+    monkeypatch.setattr(boundary, "kept_rows", lambda noise: None)
+    monkeypatch.setattr(boundary, "Baseline", baseline)
+    monkeypatch.setattr(boundary, "GivenText", lambda baseline_, more: ("given", list(more)))
+    monkeypatch.setattr(boundary, "as_far_as_shown", lambda made_, device: made_)
+    monkeypatch.setattr(
+        boundary,
+        "_try",
+        lambda ends, device, text, budget, spare, exact, kept: made.append((text, budget, spare, exact)),
+    )
+    return made, texts
+
+
+def test_caches_are_made_so_small_that_a_sequence_just_fits_or_does_not(tries):
+    made, texts = tries
+    context = Room(0)
+    boundary._small(context, BoundaryOutcomes())
+    assert texts == [(0, [1, 2, 3] * 8, 11 + 5, 0.25)]
+    assert context.built == [("float32", 4, 24 + 11 + 4 + spare) for spare in (1, 0, -1, -2, -4)]
+    assert [one[1:] for one in made] == [(11, spare, False) for spare in (1, 0, -1, -2, -4)]
+
+
+def test_a_devices_own_caches_are_filled_to_their_end_and_one_beyond(tries):
+    made, texts = tries
+    ends, contents = boundary._own(Room(1024), True)
+    (prompt, ids, more, tied), *_ = texts
+    assert (prompt, len(ids), ids[-3:], more, tied) == (0, 1024 - 7 - 4, [1, 2, 3], 6, 0.25)
+    assert [one[1:] for one in made] == [(6, 1, False), (7, 0, True), (8, -1, True)]
+    assert made[1][0] == made[2][0] == ("given", ids[:6])
+    assert (ends.name, contents.name) == ("own maximum, 1024 positions", "contents at its end")
+    for judged, verdict in ((True, "not judged"), (False, "inconclusive")):
+        (check,) = boundary._own(Room(1025), judged)
+        said = "1025 positions are too many to fill: give the factory `max_positions`"
+        assert (check.name, check.verdict, check.evidence) == ("own maximum", verdict, said)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(UsageError("24 are too many"), "refused though it fits: "), (DeviceFailed("toy", "draft", "no"), "fails though")],
+)
+def test_a_device_that_cannot_fill_its_own_caches_fails(error, said, tries, monkeypatch):
+    def compute():
+        raise error
+
+    monkeypatch.setattr(boundary, "Baseline", lambda *of: SimpleNamespace(compute=compute))
+    (check,) = boundary._own(Room(100), True)
+    assert (check.name, check.verdict) == ("own maximum, 100 positions", "fail") and check.evidence.startswith(said)
+    error = DeviceEnded("toy", "draft", "gone")
+    with pytest.raises(DeviceEnded):
+        list(boundary._own(Room(100), True))
+
+
 @pytest.mark.parametrize("size", [24, 11, 15])
 def test_a_refusal_names_a_size_before_anything_is_computed(size):
     said = f"{size} positions are too many"
@@ -370,6 +447,7 @@ class Ended:
     """Plays rounds of a device up to one that breaks."""
 
     def __init__(self, device, baselines, exact, fewer, kept):
+        assert fewer and len(baselines) == 1
         self.k, self.varies, self.coverage, self.sequence = (
             2,
             device.varies,
