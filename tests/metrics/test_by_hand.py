@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf, nan
 
 import ml_dtypes
@@ -32,6 +33,12 @@ def test_a_tile_is_summed_row_by_row_over_what_is_finite_on_both_sides():
     assert part.ulps.sum() == 6 and part.ulps[0] == 1 and fold(GOLDEN, DEVICE, None).ulps.sum() == 0
     empty = fold(GOLDEN[:0], DEVICE[:0], FLOAT32)
     assert empty.rows.shape == (0, 8) and empty.counts[at.WORST] == -1
+    ends = np.float32([[-inf, inf, inf, nan, 1]])
+    assert fold(ends, ends[:, [1, 0, 2, 3, 4]], None).counts[at.MISMATCHES] == 2
+    assert fold(np.float32([[nan, 1]]), np.float32([[1, 1]]), None).counts[at.WORST] == 1
+    same = Partial.empty(3)
+    same.add(fold(GOLDEN[:1], GOLDEN[:1], None), 2, 0, 3)
+    assert same.counts[at.WORST] == 6 and same.largest == 0
     lost = fold(GOLDEN[1:2, 1:2], DEVICE[1:2, 1:2], None)
     assert lost.counts[at.WORST] == -1 and lost.counts[at.FIRST] == 0 and lost.rows.tolist() == [[0.0] * 8]
 
@@ -159,6 +166,9 @@ def test_directions_at_their_edges():
              ([1, 0], [0, 0], 1), ([3, 4], [6, 8], 0)]  # fmt: skip
     for golden, device, due in pairs:
         assert cosine_distance(of(golden, device)) == pytest.approx(due, abs=1e-12)
+    assert cosine_distance(replace(of([1, 0], [-1, 0]), dot=-1.5)) == 2
+    none = Moments.of(np.zeros(8))
+    assert (none.n, none.golden_mean, none.error_mean, none.variance) == (0, 0, 0, 0)
 
 
 def test_what_subtraction_cannot_give_is_read_again():
