@@ -64,9 +64,14 @@ class Decoded:
         """Rows of every stage: N-1."""
         return len(self.tokens) - 1
 
+    @property
+    def experts(self) -> dict[str, np.ndarray]:
+        """The experts of every row, by full stage name."""
+        return {name: rows for name, rows in self.rows.items() if name.endswith(".experts")}
+
     def routed(self, first: int, count: int) -> dict[str, np.ndarray]:
         """The experts of `count` rows from `first` on, by full stage name."""
-        return {name: rows[first : first + count] for name, rows in self.rows.items() if name.endswith(".experts")}
+        return {name: rows[first : first + count] for name, rows in self.experts.items()}
 
 
 def decode(device: Device, ids: Sequence[int], budget: int, like: Decoded | None = None) -> Decoded:

@@ -125,7 +125,7 @@ def contradictions(generation: Generation, ks: Sequence[int], budget: int, ends:
         yield f"acceptance lengths add up to {sum(lengths)}, {len(generation.emitted) - 1} tokens came behind the first"
     for number, (length, count) in enumerate(zip(lengths, drafts, strict=True), 1):
         last, k = number == len(lengths), ks[(number - 1) % len(ks)]
-        if not (1 <= length <= k + 1 and 0 <= count <= k):
+        if not (1 <= length <= k + 1 and count <= k):
             yield f"round {number}: length {length} with {count} accepted drafts at K = {k}"
         elif length - count not in ((0, 1) if last else (1,)):
             yield f"round {number}: length {length} with {count} accepted drafts; " + (

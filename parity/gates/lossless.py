@@ -55,7 +55,7 @@ def equals_plain_decoding(context: GateContext, noise: NoiseFloors, precision: s
         for divergence in run.divergences:
             verdict = classify_divergence(divergence, plain, noise if precision == "bfloat16" or noise.flips else None)
             verdicts[verdict] += 1
-            first = divergence if first is None or (verdict == BUG and not verdicts[BUG] > 1) else first
+            first = divergence if first is None or (verdict == BUG and verdicts[BUG] == 1) else first
     return _check(precision, runs, verdicts, first)
 
 
@@ -244,16 +244,15 @@ class _Alignment:
             at = step + row
             scores = self.plain.rows[VERIFY_LOGITS][at - 1].astype(np.float32)
             place = (self.prompt, at, self.found.rounds + 1, len(self.ids) + at - 1)
-            flip = self._flip(seen, step - 1, row)
+            flip = self._flip(seen, row)
             self.found.divergences.append(Divergence(*place, int(true[row]), int(own[row]), scores, flip))
 
-    def _flip(self, seen: Mapping[str, np.ndarray], before: int, row: int) -> tuple[str, int, np.ndarray] | None:
-        """The first row, then layer, up to plain row `before + row`, whose experts are others than the plain ones."""
-        names = [name for name in self.plain.routed(0, 1) if name in seen]
-        mine = {name: self.plain.rows[name][: before + row + 1] for name in names}
-        theirs = {name: np.concatenate([*self.experts.get(name, []), seen[name][: row + 1]]) for name in names}
+    def _flip(self, seen: Mapping[str, np.ndarray], row: int) -> tuple[str, int, np.ndarray] | None:
+        """The first row, then layer, up to this row of a pass, whose experts are others than the plain ones."""
+        mine = {name: experts for name, experts in self.plain.experts.items() if name in seen}
+        theirs = {name: np.concatenate([*self.experts.get(name, []), seen[name][: row + 1]]) for name in mine}
         parted = [
-            (int(row), layer, name) for layer, name in enumerate(names) for row in _others(mine[name], theirs[name])
+            (int(row), layer, name) for layer, name in enumerate(mine) for row in _others(mine[name], theirs[name])
         ]
         if not parted:
             return None
@@ -267,6 +266,5 @@ class _Alignment:
 
 
 def _others(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Rows of two tables of experts [R, X] that differ as sets."""
-    rows = min(len(mine), len(theirs))
-    return np.flatnonzero((np.sort(mine[:rows]) != np.sort(theirs[:rows])).any(axis=1))
+    """Rows of `theirs` [R, X] whose experts are not those of the same row of `mine`, as sets."""
+    return np.flatnonzero((np.sort(mine[: len(theirs)]) != np.sort(theirs)).any(axis=1))

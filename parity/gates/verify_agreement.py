@@ -80,14 +80,12 @@ def rejecting_passes(
         step += count + 1
     if plain.steps - step <= true:
         return
-    right = list(plain.tokens[step + 1 : step + 1 + drafts])
-    right += right[-1:] * (drafts - len(right))
-    ids = np.array(right, np.int64)
+    behind_them = plain.tokens[step + 1 + true]
     # The ids behind the true ones are other tokens of the same text: legal, and wrong at the first of them.
-    other = next((token for token in case.ids if token != ids[true]), None)
+    other = next((token for token in case.ids if token != behind_them), None)
     if other is None:
         return
-    ids[true:] = other
+    ids = np.array([*plain.tokens[step + 1 : step + 1 + true], *[other] * (drafts - true)], np.int64)
     yield _look(device, case, plain, step, true + 1, ids)
 
 
@@ -169,7 +167,7 @@ class Agreement:
         self.largest += (np.abs(gap).max(axis=1) / size).tolist()
         self.places += [_spot(verify_pass, row) for row in range(verify_pass.rows)]
         self._tokens(verify_pass, plain, mine.astype(np.float32))
-        for name in plain.routed(0, 1).keys() & verify_pass.seen.keys():
+        for name in plain.experts.keys() & verify_pass.seen.keys():
             self._experts(name, verify_pass, plain)
 
     def _tokens(self, verify_pass: VerifyPass, plain: Decoded, scores: np.ndarray) -> None:

@@ -30,7 +30,7 @@ def sampled(items: Iterable, seed: int, tree: Path) -> list:
     silent = {path: _silent(tree / path) for path in modules(tree)}
     for item in items:
         one = item.mutations[0]
-        if one.start_pos[0] not in silent[one.module_path]:
+        if not any(start <= one.start_pos < end for start, end in silent[one.module_path]):
             places[str(one.module_path), one.start_pos, one.end_pos].append(item)
     rng = Random(seed)
     drawn = [rng.choice(sorted(found, key=_name)) for _, found in sorted(places.items())]
@@ -42,17 +42,17 @@ def _name(item) -> tuple[str, int]:
     return item.mutations[0].operator_name, item.mutations[0].occurrence
 
 
-def _silent(path: Path) -> set[int]:
-    """Lines whose change nobody can see: annotations, which are never evaluated, and what only type checkers read."""
-    lines: set[int] = set()
+def _silent(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """From where to where a change is seen by nobody: annotations, which are never evaluated, and what only type
+    checkers read."""
+    nodes: list[ast.AST] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            lines.update(range(node.lineno, node.end_lineno + 1))
+            nodes.append(node)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             arguments = [*node.args.args, *node.args.kwonlyargs, *node.args.posonlyargs]
-            notes = [one.annotation for one in arguments if one.annotation] + ([node.returns] if node.returns else [])
-            plain = {line for default in node.args.defaults for line in range(default.lineno, default.end_lineno + 1)}
-            lines.update({line for note in notes for line in range(note.lineno, note.end_lineno + 1)} - plain)
+            nodes += [one.annotation for one in arguments if one.annotation] + ([node.returns] if node.returns else [])
+            nodes += [one.annotation for one in ast.walk(node) if isinstance(one, ast.AnnAssign)]
         if isinstance(node, ast.AnnAssign) and node.value is None:
-            lines.update(range(node.lineno, node.end_lineno + 1))
-    return lines
+            nodes.append(node)
+    return [((one.lineno, one.col_offset), (one.end_lineno, one.end_col_offset)) for one in nodes]

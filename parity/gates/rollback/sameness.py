@@ -139,8 +139,8 @@ class WithinNoise:
 
 
 def _matched(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both with zeros where they hold the same value that is no finite number."""
-    if old.shape != new.shape or np.isfinite(old).all():
+    """Both, of one shape, with zeros where they hold the same value that is no finite number."""
+    if np.isfinite(old).all():
         return old, new
     alike = ~np.isfinite(old) & ((old == new) | (np.isnan(old) & np.isnan(new)))
     old, new = (np.where(alike, side.dtype.type(0), side) for side in (old, new))

@@ -18,7 +18,7 @@ Q = np.array([[4, 2, 1, 1], [1, 4, 1, 2]]) / 8
 """Two drafts in a vocabulary of four. Ratios and residuals are quarters, distributions eighths: between them the grids
 below have as many numbers as probability, none of them nearer to an edge than half a step of the grid."""
 
-STEPS = {"draft": 1, "accept": 4, "replace": 4, "target": 8}
+STEPS = {"accept": 4, "replace": 4, "target": 8}
 EXACT = 1e-9
 """What the float64 sums of a grid may be off: no float32 rounding moves a number across an edge."""
 
