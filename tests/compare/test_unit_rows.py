@@ -169,7 +169,8 @@ def search(golden, device, name: str = FFN, parts: int = 1, pool=None, monkeypat
     run = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(mode="local", precision="bfloat16")))
     given = [(rows, parts), *((one, 1) for one in pool or ())]
     monkeypatch.setattr(origins, "alike", lambda *of: given)
-    return _Search(SimpleNamespace(), run, rows, parts)
+    golden = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(prompts=range(2))))
+    return _Search(golden, run, rows, parts)
 
 
 TEN = RANDOM.normal(size=(10, 8)).astype(np.float32)
