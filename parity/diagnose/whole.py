@@ -13,6 +13,7 @@ from parity.diagnose import Diagnosis, diagnose, inconclusive, renumbered, undec
 from parity.diagnose.clock import SearchClock
 from parity.diagnose.company import BEHIND, company_cause
 from parity.diagnose.failing_run import (
+    MODES,
     FailingRun,
     RerunOnGolden,
     failing_run,
@@ -124,11 +125,9 @@ def _from_the_start(context: GateContext) -> Callable[[Mode], DumpView]:
 
     What it does may depend on which sequence came first, and the longest has come first when this is asked for.
     """
-    ran_already = [True]
 
     def run(mode: Mode) -> DumpView:
-        if ran_already:
-            ran_already.clear()
+        if mode == MODES[0]:
             context.renew()
         return context.run(mode)
 

@@ -135,13 +135,9 @@ class DumpView(ABC):
         """
         return View(self.manifest.case.shown, self.declared)
 
-    @property
+    @cached_property
     def forced(self) -> frozenset[str]:
         """Full names of the stages that the golden's tensors replaced while this ran, in the passes that show them."""
-        return self._forced
-
-    @cached_property
-    def _forced(self) -> frozenset[str]:
         templates = {*self.manifest.case.forced}
         return frozenset(
             name for name, named in self.declared.items() if named.stage.template in templates and self.view.shows(name)
@@ -162,7 +158,7 @@ class DumpView(ABC):
         own."""
         named = self.declared[stage]
         chosen = named.stage.forced and named.layer is None
-        return chosen or (stage in self._forced and self.view.rows(stage, round_) is not None)
+        return chosen or (stage in self.forced and self.view.rows(stage, round_) is not None)
 
     @property
     def sides(self) -> tuple[DumpView, ...]:
