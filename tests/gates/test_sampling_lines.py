@@ -29,9 +29,9 @@ NAMED = DraftVocabulary(np.array([10, 11, 12]), "")
 
 
 def greedy(number: int, tokens, drafts=(), decided=None) -> SimpleNamespace:
-    """Rows whose largest logits are of 0, 1, 2, and drafts whose are of columns 0 and 1: 10 and 11."""
+    """Rows whose largest logits are of 2, 0, 1, and drafts whose are of columns 0 and 1: 10 and 11."""
     return SimpleNamespace(
-        round=number, tokens=np.array(tokens), drafts=np.array(drafts), logits=np.eye(3)[: len(tokens)],
+        round=number, tokens=np.array(tokens), drafts=np.array(drafts), logits=np.eye(3)[[2, 0, 1]][: len(tokens)],
         decided=len(tokens) if decided is None else decided, draft_logits=np.eye(3)[: len(drafts)] if drafts else None,
     )  # fmt: skip
 
@@ -39,11 +39,11 @@ def greedy(number: int, tokens, drafts=(), decided=None) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("rounds", "verdict", "line"),
     [
-        ([greedy(0, [0]), greedy(1, [0, 1, 2], [10, 11])], "pass", "2 rounds, 6 choices, each the largest logit's"),
-        ([greedy(0, [0]), greedy(1, [0, 1, -1], [10, 11], 2)], "pass", "2 rounds, 5 choices, each the largest logit's"),
-        ([greedy(0, [0]), greedy(1, [0, 2, 1], [10, 11])], "fail",
-         "round 1, row 1: token 2, 1 is the largest; 2 wrong; 2 rounds, 6 choices"),
-        ([greedy(0, [0]), greedy(1, [0, 1, 2], [10, 12]), greedy(2, [1])], "fail",
+        ([greedy(0, [2]), greedy(1, [2, 0, 1], [10, 11])], "pass", "2 rounds, 6 choices, each the largest logit's"),
+        ([greedy(0, [2]), greedy(1, [2, 0, -1], [10, 11], 2)], "pass", "2 rounds, 5 choices, each the largest logit's"),
+        ([greedy(0, [2]), greedy(1, [2, 1, 0], [10, 11])], "fail",
+         "round 1, row 1: token 1, 0 is the largest; 2 wrong; 2 rounds, 6 choices"),
+        ([greedy(0, [2]), greedy(1, [2, 0, 1], [10, 12]), greedy(2, [1])], "fail",
          "round 1, row 1: draft 12, 11 is the largest; 2 wrong; 3 rounds, 7 choices"),
     ],
 )  # fmt: skip

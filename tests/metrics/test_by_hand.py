@@ -210,6 +210,13 @@ def test_the_best_of_two_rows_overlap_in_part_and_ties_go_to_the_lowest_index(mo
             1: [0, 0, 0], 2: [1, 0.5, 0.5], 3: [2 / 3, 2 / 3, 2 / 3], 9: [1, 1, 1],
         }  # fmt: skip
     assert topk_overlap(golden[None], device[None], (2,))[2].shape == (1, 3)
+    assert list(topk_overlap(golden, device)) == [1, 5, 50]
+    close = np.array([[1, 1 + 1e-12]])
+    assert topk_overlap(close, close[:, ::-1], (1,))[1] == 0 and topk_overlap(close, close, (1,))[1] == 1
+    tied = np.float32([[1, 1, 1, 0, 0], [0, 2, 1, 1, 1], [0, 0, 3, 3, 3]])
+    assert (
+        topk_overlap(tied, np.float32([[2, 2, 0, 0, 0], [0, 2, 2, 0, 0], [0, 0, 1, 1, 0]]), (2,))[2].tolist() == [1] * 3
+    )
     for wrong in ((golden, device[:1], (1,)), (golden[:, :0], device[:, :0], (1,)), (golden, device, (0,)),
                   (golden[0, 0], device[0, 0], (1,))):  # fmt: skip
         with pytest.raises(ValueError, match=r"^no top-k of golden"):
