@@ -20,6 +20,7 @@ from parity.seam import (
     Looping,
     OnRound,
     Sampling,
+    Shown,
     SketchTap,
     Tap,
 )
@@ -67,6 +68,7 @@ class PartlyShown:
         declared = stages_of(says)
         self._shown = narrowed(says.shown, stages, declared, isinstance(inside, Looping))
         self._view = View(self._shown, declared)
+        self._asked = View(tuple(Shown(glob) for glob in stages), declared)
 
     def describe(self) -> Description:
         """The device's own description, with what is shown of it."""
@@ -95,8 +97,8 @@ class PartlyShown:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__dict__["inside"], name)
-        if name == "show_caches":  # `Inspectable`, where the device is
-            return lambda tap: found(PartTap(tap, self._view, 1))
+        if name == "show_caches":  # `Inspectable`, where the device is: on demand, whatever a round shows
+            return lambda tap: found(PartTap(tap, self._asked, 1))
         return found
 
 

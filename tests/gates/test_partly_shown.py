@@ -154,6 +154,13 @@ def test_a_loop_in_one_piece_is_not_failed_for_refusing_single_verbs(gate):
     assert admission.verdict == "inconclusive" and "one piece" in admission.evidence, admission
 
 
+def test_the_caches_of_a_loop_are_seen_on_demand_through_a_view_of_them(gate):
+    """Its rounds show none: what is handed over on demand is no part of what is declared."""
+    checks = gate("loops")
+    assert {check.verdict for check in checks.values()} == {"pass"} and "the same caches" in checks, checks
+    assert gate("loops", "numpy,show=tokens")["the same caches"].verdict == "not judged"
+
+
 def test_a_loop_in_one_piece_cannot_be_asked_for_its_accept_rule(gate):
     cuts = next(check for name, check in gate("acceptance", LOOP).items() if name.startswith("cuts"))
     assert cuts.verdict == "not judged" and "no round of it can be made up" in cuts.evidence, cuts
