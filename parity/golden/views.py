@@ -135,7 +135,7 @@ class DumpView(ABC):
         """
         return View(self.manifest.case.shown, self.declared)
 
-    @cached_property
+    @property
     def forced(self) -> frozenset[str]:
         """Full names of the stages that the golden's tensors replaced while this ran, in the passes that show them."""
         templates = {*self.manifest.case.forced}
@@ -156,9 +156,9 @@ class DumpView(ABC):
     def follows(self, round_: int, stage: str) -> bool:
         """Whether it continued with the golden's value of a stage in a round: one that it does not show there has its
         own."""
-        named = self.declared[stage]
-        chosen = named.stage.forced and named.layer is None
-        return chosen or (stage in self.forced and self.view.rows(stage, round_) is not None)
+        kind, layer = self.declared[stage].stage, self.declared[stage].layer
+        replaced = kind.template in self.manifest.case.forced and self.view.rows(stage, round_) is not None
+        return replaced or (kind.forced and layer is None)
 
     @property
     def sides(self) -> tuple[DumpView, ...]:
