@@ -155,11 +155,12 @@ def test_experts_that_the_run_was_forced_at_are_the_goldens_whatever_it_recorded
     class Other(Without):
         def __init__(self, forced):
             super().__init__(run, "")
-            self.names = frozenset({name} if forced else ())
+            templates = (golden.declared[name].stage.template,) if forced else ()
+            self.case = run.manifest.case.model_copy(update={"forced": templates})
 
         @property
-        def forced(self):
-            return self.names
+        def manifest(self):
+            return run.manifest.model_copy(update={"case": self.case})
 
         def contents(self, variant, prompt, round_, stage):
             return (true + 1) % 6
