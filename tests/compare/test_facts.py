@@ -23,6 +23,7 @@ def test_a_row_knows_what_its_round_accepts_and_what_is_left_where_it_begins(sha
             own = (facts.prompt == prompt) & (facts.round == round_)
             spent = 1 + sum(lengths[: round_ - 1])
             assert set(facts.accepts[own]) == {length - 1} and set(facts.left[own]) == {case.max_new_tokens - spent}
+            assert set(facts.cached[own]) == {len(told.ids) + spent - 1}
             assert facts.known("row")[own].tolist() == [*range(own.sum())]
             assert facts.known("ahead")[own].tolist() == [*range(own.sum())][::-1]
 

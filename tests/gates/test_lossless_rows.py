@@ -12,7 +12,7 @@ from parity.compare.choices import BUG, NOISE, TIE
 from parity.compare.report import Place
 from parity.decode import Decoded
 from parity.errors import Inconclusive
-from parity.gates import lossless
+from parity.gates import lossless, made_up
 from parity.gates.lossless import ROUTER, TWO_ULP, AlignedRun, Divergence, align, classify_divergence
 from tests.gates.scripted import EXPERTS, WIDTH, Scripted
 
@@ -295,3 +295,10 @@ def test_a_prompt_of_one_token_leaves_the_rule_unchecked():
     found = lossless.accepts_by_rule(context)
     assert found.verdict == "inconclusive"
     assert found.evidence == "not checked: the prompt has no two tokens to make rounds of"
+
+
+def test_every_made_up_cut_is_of_one_place_and_leaves_room_for_what_is_behind_it():
+    ends = [(round_.tokens, round_.left) for round_ in made_up.cuts((1, 2, 3), 2, (0,))]
+    by_budget, by_end = ends[:3], ends[3:]
+    assert by_budget == [((1, 2, 3), 1), ((1, 2, 3), 2), ((1, 2, 3), 3)]
+    assert by_end == [((0, 2, 3), 6), ((1, 0, 3), 6), ((1, 2, 0), 6)]

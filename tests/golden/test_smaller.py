@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
+from parity.golden import smaller
 from parity.golden.digests import sealed
 from parity.golden.keeping import best
 from parity.golden.smaller import Smaller, smaller_golden
@@ -120,3 +121,10 @@ def test_a_run_is_no_golden_to_be_made_smaller(tmp_path):
     with pytest.raises(UsageError, match="is a run: a whole golden can be"):
         smaller_golden(run, tmp_path / "small", Smaller(8))
     assert smaller_run(run, tmp_path / "less", Smaller(8)).keeps
+
+
+def test_of_a_prompt_the_tensors_of_these_stages_and_of_no_other_variant_are_copied(whole):
+    names = [whole.declared[name] for name in ("target.logits", "verify.logits")]
+    places = [place for place, _ in smaller._tensors(whole, "float32", 0, names)]
+    rounds = len(whole.manifest.case.prompts[0].generated.acceptance_length)
+    assert sorted(places) == [(0, "target.logits"), *((round_, "verify.logits") for round_ in range(1, rounds + 1))]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from parity.errors import UsageError
 from parity.golden import shards, store
@@ -119,6 +121,18 @@ def test_a_truncated_shard_is_refused(small_golden, tmp_path):
     shard.write_bytes(shard.read_bytes()[:-100])
     with pytest.raises(UsageError, match="truncated"):
         dump = Dump(folder)
+        for place in dump.rows:
+            dump.stored(*place)
+
+
+def test_a_shard_without_a_tensor_that_the_manifest_lists_is_refused_by_both_names(small_golden, tmp_path):
+    folder = copy(small_golden, tmp_path / "g")
+    shard = folder / "p000.float32.safetensors"
+    tensors = load_file(shard)
+    key, _ = tensors.popitem()
+    save_file(tensors, shard)
+    dump = Dump(folder)
+    with pytest.raises(UsageError, match=re.escape(f"{shard} lacks tensor {key}, which the manifest lists")):
         for place in dump.rows:
             dump.stored(*place)
 

@@ -59,6 +59,9 @@ def test_tiles_add_up_by_their_places():
     early.counts[at.FIRST] = 0
     whole.add(early, 0, 1, 6)
     assert whole.counts[at.FIRST] == 1
+    whole.add(early, 0, 0, 6)
+    whole.add(early, 0, 5, 6)
+    assert whole.counts[at.FIRST] == 0  # none is earlier than the very first element
 
 
 @pytest.mark.parametrize("threads", [1, 3])
