@@ -143,23 +143,26 @@ telling = Family(stages=CHOICES, fix="a round's results are read when they are t
     values=("the tokens, with its own count,", "tokens and count"),
 )
 def _(loop: Loop, value: str) -> Mutation:
-    told: dict[str, Tensor] = {}
+    told: dict[tuple[str, int], Tensor] = {}
 
     def prefill(inner: Callable[..., None], prompt: Tensor) -> None:
         told.clear()
         inner(prompt)
 
+    def late(stage: str, first: int, given: Tensor) -> Tensor:
+        """What the round before told there, as many rows as this one has."""
+        before = told.get((stage, first), given[:0])[: len(given)]
+        return torch.cat((before, torch.zeros_like(given[len(before) :])))
+
     def tap(inner: Callable[..., Tensor], stage: str, given: Tensor, *rows: int) -> Tensor:
         if stage not in CHOICES or (stage == "accept.length" and value.startswith("the tokens")):
             return inner(stage, given, *rows)
-        before = told.get(stage, torch.zeros_like(given))
-        told[stage] = given
-        if stage == "accept.emitted":
-            before = told.get("late", torch.zeros_like(given))[: len(given)]
-        shown = torch.cat((before, torch.zeros_like(given[: len(given) - len(before)])))
+        first = rows[0] if rows else 0
+        shown = late("emitted now" if stage == "accept.emitted" else stage, first, given)
         if stage == "verify.tokens":
-            told["late"] = before
-        back = inner(stage, shown)
+            told["emitted now", 0] = shown
+        told[stage, first] = given
+        back = inner(stage, shown, *rows)
         return given if torch.equal(back, shown) else back
 
     return together((loop.prefill.around(prefill), loop.tap.around(tap)))

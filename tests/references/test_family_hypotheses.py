@@ -221,3 +221,10 @@ def test_context_rows_alone_are_turned_another_way(cases):
         differ(each[1, "drafter.layers.0.attn_out"], case.truth[1, "drafter.layers.0.attn_out"])
         for each in made.values()
     )
+
+
+@pytest.mark.parametrize("drafter", ["draft-model", "dflash"])
+def test_a_round_told_late_is_handed_over_in_the_passes_of_its_drafter(drafter, cases):
+    case, drafts = cases(drafter, whole=False), "drafter.draft_tokens"
+    late, true = (case.run(one).tensors for one in ([(BY_ID["told-late"], "tokens and count")], []))
+    assert late[1, drafts].tolist() == [0] * K and late[2, drafts].tolist() == true[1, drafts].tolist()
