@@ -80,8 +80,10 @@ def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Ma
     before = [entered(norm, stack) for norm in norms_before(layer).values()]
 
     def made() -> list[Product]:
-        prompt = len(held[0].seen)
-        turned = [replace(one, rotation=of, prompt=prompt) for one, of in zip(held, Rotation.of(tables), strict=True)]
+        prompt, rotations = len(held[0].seen), Rotation.of(tables)
+        if len(rotations) != len(held):
+            raise LookupError("keys that are turned apart from their queries, as DFlash's context is")
+        turned = [replace(one, rotation=of, prompt=prompt) for one, of in zip(held, rotations, strict=True)]
         weights = weights_of(layer.self_attn)
         known_streams = all(len(one) == len(fed) for one in before)
         streams = [*zip(*before, strict=True)] if known_streams else [()] * len(fed)
