@@ -18,8 +18,6 @@ CHOICES = ("drafter.draft_tokens", "verify.tokens", "accept.length", "accept.emi
 WHOSE = ("the drafter's rows", "the target's", "both models'")
 """Whose round begins too early."""
 
-LATE = "what the round before began with"
-
 early = Family(stages=("drafter.input_ids", "target.embed"), fix=FIX, seen=CLASS, cost=2)
 
 

@@ -10,18 +10,8 @@ from parity.compare.report import Place
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotShown, UsageError
 from parity.gates import decisions, gate, provenance, stages
 from parity.gates.gate import GATES, Check, GateReport, GateResult
-from parity.gates.rollback.sameness import WithinNoise
 from parity.golden.trust import Changes
-from parity.stages import declared
-
-OUT = "target.layers.0.out"
-NAMES = declared(2, 1)
-WITHIN = WithinNoise(NAMES, "float32", SimpleNamespace(flips=False, flip_bound=lambda stage: 0.0))
-PLACE = Place(OUT, 0, 1, 2, 3)
-
-
-def result(*verdicts: str, name: str = "verify", **more) -> GateResult:
-    return GateResult(name, tuple(Check(f"n{n}", verdict, "", **more) for n, verdict in enumerate(verdicts)))
+from tests.gates.results import OUT, PLACE, result
 
 
 @pytest.mark.parametrize(

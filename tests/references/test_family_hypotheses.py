@@ -13,6 +13,7 @@ from parity.references.hypotheses import NotApplicable, block, block_context, lo
 from parity.references.ngram import NGram, NGramConfig
 from parity.references.prompts import read_prompts
 from parity.stages import matches
+from parity.trace import ForcingTrace
 from tests.references.hypothesis_case import BY_ID, FIRST_VALUES, IN_PASSES, Case, differ, state
 from tests.sample import WHOLE, sample
 from tests.shallow import cut_target
@@ -228,3 +229,10 @@ def test_a_round_told_late_is_handed_over_in_the_passes_of_its_drafter(drafter, 
     case, drafts = cases(drafter, whole=False), "drafter.draft_tokens"
     late, true = (case.run(one).tensors for one in ([(BY_ID["told-late"], "tokens and count")], []))
     assert late[1, drafts].tolist() == [0] * K and late[2, drafts].tolist() == true[1, drafts].tolist()
+
+
+def test_attention_over_a_context_that_is_turned_apart_is_not_read(cases):
+    case = cases("dflash", whole=False)
+    trace = ForcingTrace(case.names, lambda round_, stage: None, frozenset(), keep=lambda name: False)
+    asked = case.ids, case.budget, trace, 1
+    assert case.counterfactuals.products("drafter.layers.0.attn_out", *asked) == ()
