@@ -28,9 +28,3 @@ def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, s
 def test_a_defect_that_every_sequence_has_is_named_as_ever(shallow_golden):
     found = diagnose_device(shallow_golden, "parity.device.faults:tap_off_by_one,lanes=2", limit=60)
     assert [cause.hypothesis for cause in found.causes] == ["tap-off-by-one"]
-
-
-@by_night
-def test_what_a_loop_hides_in_its_rounds_is_searched_though_its_prefill_shows_it(small_golden):
-    found = diagnose_device(small_golden, "parity.device.faults:ahead_stale_length", limit=60)
-    assert [cause.hypothesis for cause in found.causes] == ["verify-start-late"]
