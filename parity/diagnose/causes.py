@@ -219,7 +219,7 @@ class CauseSearch:
         search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, bool(part and part.whole))
         trial, self.made = search.best(step.confirm)
         trial = trial or step.nearest(self.made)
-        if trial is None or (part and part.whole and trial.explained < CLEARLY * part.explained):
+        if trial is None or (part and part.whole and step.explained(trial) < CLEARLY * part.explained):
             return False
         alike = [said_of(other) for other in step.alike]
         self.left, named = step.full(trial).after, step.at_first(trial)

@@ -76,6 +76,13 @@ class DiagnosisStep:
         change, stage = self.full(trial), self.first.stage
         return replace(trial, before=change.before[stage], after=change.after[stage])
 
+    def explained(self, trial: Trial) -> float:
+        """Share of the squared error that a trial explains over all the rounds judged, in whichever precision it is
+        more: where it rounds to few bits, what bfloat16 rounds before shows in bfloat16 alone."""
+        exact, stage = self.at_first(trial).explained, self.first.stage
+        rough = attempt(lambda: self.trials.explained_in_bfloat16(self.known, trial.assumed, self.rounds, stage))
+        return max(exact, rough or 0.0)
+
     def confirm(self, satisfying: Sequence[Trial]) -> Trial | None:
         """Of the trials that settle the first failing stage, the one that leaves the fewest others and breaks none."""
         leading = leading_trials(satisfying)

@@ -260,6 +260,22 @@ class PromptTrials:
         after = replace(before, error=left, settled=False)
         return None if before.fell_to(after) else after
 
+    def explained_in_bfloat16(
+        self, known: Sequence[Assumption], assumed: Sequence[Assumption], rounds: int, stage: str
+    ) -> float | None:
+        """Share of the device's squared error at a stage that is gone beside the assumptions' own bfloat16 run.
+
+        None for a float32 run, and where tensors have other shapes or are no numbers.
+        """
+        golden, run = self.cut(rounds)
+        if run.manifest.case.precision != "bfloat16":
+            return None
+        device = contents_of(run, "bfloat16")
+        rough = self.counterfactuals.tensors(golden, (*known, *assumed), precision="bfloat16")
+        before = relative_error(self._baseline(known, rounds, (), None)[0], device, stage)
+        after = relative_error(rough.tensors, device, stage)
+        return None if before is None or after is None or before == 0.0 else 1.0 - (after / before) ** 2
+
     def gap(self, known: Sequence[Assumption], rounds: int, stage: str) -> np.ndarray | None:
         """A sample [SAMPLED at the most] of the device's error at a stage under the known assumptions; None where it
         has no numbers of the same shapes."""
