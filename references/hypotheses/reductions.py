@@ -22,6 +22,8 @@ Reduce = Callable[[list[Tensor], Tensor], Tensor]
 
 SUM_FIX = "the all-reduce behind row-parallel projections: once each, over all ranks, waited for, the bias outside it"
 NARROW = ("float8 e4m3", "float8 e5m2", "int8 per row", "bfloat16")
+SUMMED = "bfloat16, and their sum"
+"""An all-reduce of bfloat16 tensors gives bfloat16: what it hands back is rounded once more."""
 ADDED = ("behind", "on the first rank", "in parts")
 """Where a bias is added: behind the reduction, to one partial sum, or a part of it to each."""
 
@@ -87,7 +89,7 @@ def scaled(loop: Loop, ranks: int, side: str, part: str, averaged: bool, biased:
 def narrowed(loop: Loop, value: tuple[str, int, str], side: str, part: str) -> Mutation:
     """Partial sums are added up in a narrower form: every rank's, its own as well.
 
-    `value` = (form, ranks, where the bias is added, one of `ADDED`).
+    `value` = (form, ranks, where the bias is added, one of `ADDED`); the form is of `FORMS`, or `SUMMED`.
     """
     form, ranks, where = value
 
@@ -97,7 +99,8 @@ def narrowed(loop: Loop, value: tuple[str, int, str], side: str, part: str) -> M
             travel[0] += bias
         elif where == "in parts":
             travel += bias / ranks
-        total = torch.stack([*map(FORMS[form], travel)]).sum(0)
+        total = torch.stack([*map(FORMS["bfloat16" if form == SUMMED else form], travel)]).sum(0)
+        total = FORMS["bfloat16"](total) if form == SUMMED else total
         return total + bias if where == "behind" else total
 
     return reduced(loop, ranks, side, part, lambda _: reduce)
@@ -147,7 +150,7 @@ for side, part in product(SIDES, PARTS):
     add(
         f"{id}-narrowed",
         f"{theirs} travel in another form: (form, ranks, the bias added) {{value}}",
-        values=tuple(product(NARROW, SPLITS, ADDED if side == "target" else ADDED[:1])),
+        values=tuple(product((*NARROW, SUMMED), SPLITS, ADDED if side == "target" else ADDED[:1])),
         fix="the dtype of the all-reduce",
     )(partial(narrowed, part=part))
     for end, first, says in (
