@@ -12,9 +12,13 @@ from parity.references.hypotheses.mutating import Layer, Layers, NotApplicable, 
 from parity.references.points import foreign
 
 MASK_FIX = "the mask's bounds: key allowed when 0 <= q - k, and q - k < window in sliding layers"
-TABLE = {"target": ("target.layers.*.q",), "drafter": ("drafter.layers.*.attn_out",)}
+TABLE = {"target": ("target.layers.*.q", "target.layers.*.k"), "drafter": ("drafter.layers.*.attn_out",)}
+QUERIES = {"target": ("target.layers.*.q",), "drafter": ("drafter.layers.*.attn_out",)}
 KEYS = {"target": ("target.layers.*.k",), "drafter": ("drafter.layers.*.attn_out",)}
-MOVED = {"target": ("target.layers.*.q",), "drafter": ("drafter.layers.*.attn_out", "kv.drafter.*.k")}
+MOVED = {
+    "target": ("target.layers.*.q", "target.layers.*.k"),
+    "drafter": ("drafter.layers.*.attn_out", "kv.drafter.*.k"),
+}
 OUT = ("{side}.layers.*.attn_out",)
 
 Turned = tuple[Tensor, Tensor]

@@ -170,8 +170,9 @@ biases = Family(layered=True, fix="attention_bias is true in gpt-oss: q, k, v an
 
 
 def biased(loop: Loop, value: Layers, part: str, times: float) -> Mutation:
-    """A projection's bias so many times."""
-    held = [getattr(layer.self_attn, f"{part}_proj").bias for _, layer in target_layers(loop, value)]
+    """The biases of these projections, a letter each, so many times."""
+    layers = [layer.self_attn for _, layer in target_layers(loop, value)]
+    held = [getattr(layer, f"{letter}_proj").bias for layer in layers for letter in part]
     if any(bias is None for bias in held):
         raise NotApplicable(f"{part}_proj has no bias")
     return together(changed(bias, lambda b: b * times) for bias in held)
@@ -182,6 +183,12 @@ for part in "qkvo":
         biases(f"attn-{part}-bias-{id}", f"target: the bias of {part}_proj {says}", stages=_first(part))(
             partial(biased, part=part, times=times)
         )
+
+biases(
+    "attn-qkv-bias-missing",
+    "target: the biases of q_proj, k_proj and v_proj are missing",
+    stages=tuple(f"target.layers.*.{part}" for part in "qkv"),
+)(partial(biased, part="qkv", times=0.0))
 
 
 @biases(

@@ -10,7 +10,7 @@ from typing import Any
 
 from parity.references.hypotheses.catalogue import Family, Fit, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, rope, torch
-from parity.references.hypotheses.masks import KEYS, MOVED, TABLE, turning
+from parity.references.hypotheses.masks import KEYS, MOVED, QUERIES, TABLE, turning
 from parity.references.hypotheses.mutating import NotApplicable, changed, together, weighted
 from parity.references.points import foreign, replaced
 
@@ -297,7 +297,9 @@ forms.both("rope-interleaved", "rotation, interleaved", seen=("TRT-LLM #19036",)
     lambda turn, q, k, cos, sin: tuple(map(_halves, turn(_pairs(q), _pairs(k), cos, sin)))
 )
 forms.both("rope-backwards", "rotation, backwards")(lambda turn, q, k, cos, sin: turn(q, k, cos, -sin))
-forms.both("rope-missing-q", "rotation, not q", stages=TABLE)(lambda turn, q, k, cos, sin: (q, turn(q, k, cos, sin)[1]))
+forms.both("rope-missing-q", "rotation, not q", stages=QUERIES)(
+    lambda turn, q, k, cos, sin: (q, turn(q, k, cos, sin)[1])
+)
 forms.both("rope-missing-k", "rotation, not k", stages=KEYS)(lambda turn, q, k, cos, sin: (turn(q, k, cos, sin)[0], k))
 forms.both("rope-missing", "rotation, neither")(lambda turn, q, k, cos, sin: (q, k))
 forms.both("rope-twice", "rotation, twice")(lambda turn, q, k, cos, sin: turn(*turn(q, k, cos, sin), cos, sin))
