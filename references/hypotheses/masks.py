@@ -253,10 +253,29 @@ def _(loop: Loop, many: int | str, side: str) -> Mutation:
 
     def around(attend: Attend, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         count = loop.max_positions - k.shape[2] if isinstance(many, str) else int(many)
-        everyone = torch.ones(q.shape[2], 1, dtype=torch.bool)
-        return attend(q, *_with_empty_slots(k, v, mask, max(count, 0), everyone))
+        return over_empty_slots(attend, q, k, v, mask, max(count, 0))
 
     return attending(loop, "all", around, side)
+
+
+FEW = 64
+"""Empty slots up to so many are attended to one by one."""
+
+
+def over_empty_slots(attend: Attend, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, many: int) -> Tensor:
+    """Attention [B, S, N, D] over keys and values and so many slots of zeros behind them, which every row sees.
+
+    Slots of zeros have one weight and add no value: from that of a single one follows what any number of them takes of
+    a row. A context's length of them costs what one does.
+    """
+    everyone = torch.ones(q.shape[2], 1, dtype=torch.bool)
+    if many <= FEW:
+        return attend(q, *_with_empty_slots(k, v, mask, many, everyone))
+    keys, values, seen = _with_empty_slots(k, v, mask, 1, everyone)
+    marked = torch.zeros_like(values)
+    marked[:, :, -1] = 1
+    share = attend(q, keys, marked, seen)
+    return attend(q, k, v, mask) / (1 + many * share / (1 - share))
 
 
 def _normed(x: Tensor) -> Tensor:
