@@ -188,8 +188,16 @@ def _(loop: Loop, value: tuple[int, int]) -> Mutation:
     return changed(weight, lambda w: w * (torch.arange(len(w)) // share == rank)[:, None])
 
 
+OFFSETS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "none": lambda shard, ranks: 0 * shard,
+    "last first": lambda shard, ranks: ranks - 1 - shard,
+    "next": lambda shard, ranks: (shard + 1) % ranks,
+}
+"""The shard whose offset an id gets, of the one that it is from."""
+
+
 def chosen_by(loop: Loop, ranks: int, of: tuple[str, ...], how: str) -> Mutation:
-    """An argmax over vocabulary shards, `of` these sides: the first one alone, or an id without its offset."""
+    """An argmax over vocabulary shards, `of` these sides: the first one alone, or an id with another offset."""
     shares = {side: share_of(len(head_of(loop, side).weight), ranks, "ids") for side in of}
     drafting = [False]
 
@@ -204,7 +212,10 @@ def chosen_by(loop: Loop, ranks: int, of: tuple[str, ...], how: str) -> Mutation
         share = shares.get("drafter" if drafting[0] else "target")
         if share is None:
             return inner(logits)
-        return inner(logits[..., :share]) if how == "first" else inner(logits) % share
+        if how == "first":
+            return inner(logits[..., :share])
+        ids = inner(logits)
+        return ids % share + OFFSETS[how](ids // share, ranks) * share
 
     return together((loop.draft.around(draft), loop.greedy.around(around)))
 
@@ -217,7 +228,9 @@ for name, who, of, stages, seen in (
 ):
     for end, how, says in (
         ("argmax-first-shard", "first", "sees the first of {value} vocabulary shards alone"),
-        ("argmax-no-offset", "offset", "over {value} vocabulary shards lacks the shard's offset"),
+        ("argmax-no-offset", "none", "over {value} vocabulary shards lacks the shard's offset"),
+        ("argmax-reversed", "last first", "over {value} vocabulary shards gathers them with the last one first"),
+        ("argmax-next-offset", "next", "over {value} vocabulary shards adds the next shard's offset"),
     ):
         about = EVERY if of == ("target",) else MODELS
         choice(f"{name}-{end}", f"{who}: the argmax {says}", stages=stages, seen=seen, drafters=about)(
