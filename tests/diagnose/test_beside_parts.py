@@ -1,0 +1,79 @@
+"""A hypothesis beside the part of a computation that is wrong: how much of the error each explains."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from parity.diagnose import causes, trials
+from parity.diagnose.ranking import Trial
+from parity.diagnose.residuals import Residual
+from parity.diagnose.step import DiagnosisStep
+from parity.diagnose.trials import PromptTrials, ResidualChange
+
+Q = "target.layers.0.q"
+FEW = SimpleNamespace(id="few-bits", cost=1, seen=(), part="", fix="", describe=lambda value: "few bits")
+
+
+def residual(error: float) -> Residual:
+    return Residual(Q, error > 0.5, error, None, 9.0 * error, None, settled=error <= 0.5)
+
+
+def trial(left: float) -> Trial:
+    return Trial(((FEW, None),), residual(1.0), residual(left))
+
+
+def step_of(left: float, rough: float | None) -> DiagnosisStep:
+    """A step whose full trials leave so much, and explain so much by their own bfloat16 run."""
+    change = ResidualChange({Q: residual(1.0)}, {Q: residual(left)})
+    asked = SimpleNamespace(
+        rounds=4, contained=True, weigh=lambda *of, **how: change, explained_in_bfloat16=lambda *of: rough
+    )
+    return DiagnosisStep(asked, (), 4, {Q: residual(1.0)}, residual(1.0))
+
+
+@pytest.mark.parametrize(
+    ("left", "rough", "share"), [(0.1, None, 0.99), (0.1, 0.5, 0.99), (0.8, None, 0.36), (0.8, 0.97, 0.97)]
+)
+def test_a_trial_explains_what_it_does_over_all_rounds_in_the_precision_that_shows_more(left, rough, share):
+    assert step_of(left, rough).explained(trial(0.75)) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.775, False), (0.776, True)])
+def test_a_hypothesis_is_the_cause_where_it_explains_four_fifths_of_what_the_part_does(monkeypatch, share, named):
+    """The trial alone explains less in the few rounds that it was made over."""
+    made = trial(0.75)
+    fake = step_of(0.1, None)
+    monkeypatch.setattr(type(fake), "explained", lambda self, of: share)
+    monkeypatch.setattr(type(fake), "holds", lambda self, of: True)
+    monkeypatch.setattr(causes, "HypothesisSearch", lambda *of: SimpleNamespace(best=lambda confirm: (made, [made])))
+    search = causes.CauseSearch.__new__(causes.CauseSearch)
+    search.trials, search.hypotheses, search.known, search.rounds = fake.trials, (), (), 4
+    search.causes, search.read, search.left = [], {Q}, {Q: residual(1.0)}
+    search.parts = {Q: SimpleNamespace(whole=True, explained=0.97)}
+    monkeypatch.setattr(search, "_refitted", lambda first: False)
+    monkeypatch.setattr(search, "_is_the_references", lambda residual: False)
+
+    assert search._name_cause(residual(1.0)) is named
+    assert [cause.hypothesis for cause in search.causes] == ["few-bits"] * named
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "share"),
+    [("bfloat16", [1.0, 1.5], 1.0), ("bfloat16", [1.0, 1.25], 0.0), ("float32", [1.0, 1.5], None)],
+)
+def test_the_share_beside_a_bfloat16_run_is_of_the_squared_error(monkeypatch, precision, device, share):
+    true, rough = ({(0, Q): np.asarray(value, np.float32)} for value in ([1.0, 1.0], [1.0, 1.5]))
+    monkeypatch.setattr(trials, "contents_of", lambda run, variant: {(0, Q): np.asarray(device, np.float32)})
+    asked = SimpleNamespace(
+        cut=lambda rounds: (None, SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(precision=precision)))),
+        counterfactuals=SimpleNamespace(tensors=lambda *of, precision: SimpleNamespace(tensors=rough)),
+        _baseline=lambda *of: (true, {}),
+    )
+    told = PromptTrials.explained_in_bfloat16(asked, (), ((FEW, None),), 4, Q)
+    if share == 0.0:  # 0.25 off the true value, 0.25 off the run's, whose own size is larger
+        assert told == pytest.approx(1 - (0.25**2 / 3.25) / (0.25**2 / 2))
+    else:
+        assert told == share
