@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from parity.compare.places import sources
 from parity.diagnose.attempts import attempt
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.ranking import Trial, best_of_each, can_show_in
 from parity.diagnose.residuals import Residual
-from parity.diagnose.trials import PromptTrials
+from parity.diagnose.trials import PromptTrials, ResidualChange
 
 AHEAD = 3
 """Rounds after the first failing one that show what it does not: what a round leaves in the caches shows in the
@@ -61,6 +62,7 @@ class StageTrials:
             if can_show_in(each, self.segment) and each.id not in taken and each.passes in ("", self.passes)
         ]
         self.asked = 0
+        self._weighed: dict[tuple[object, ...], ResidualChange] = {}
         self.spoilt: list[tuple[Assumption, ...]] = []
 
     def _round(self, shown: int) -> int:
@@ -136,12 +138,36 @@ class StageTrials:
         stage = self.first.stage
         if self.passes != "verify" or not self.trials.prefilled(stage):
             return False
-        change = attempt(partial(self.trials.weigh, self.known, assumed, 0, [stage], last=stage))
+        here = self._here(assumed)
+        change = attempt(partial(self.trials.weigh, self.known, here, 0, [stage], last=stage))
         broken = change is not None and change.after[stage].red and not change.before[stage].red
         self.spoilt += [assumed] if broken and len(assumed) == 1 and not assumed[0][0].passes else []
         return broken
 
     def _weigh(self, assumed: tuple[Assumption, ...], rounds: int, own_floor: bool = False) -> Trial:
-        stage = self.first.stage
-        change = self.trials.weigh(self.known, assumed, rounds, [stage], last=stage, own_floor=own_floor)
+        stage, here = self.first.stage, self._here(assumed)
+        key = tuple((hypothesis.id, value) for hypothesis, value in here), rounds, own_floor
+        if key not in self._weighed:
+            self._weighed[key] = self.trials.weigh(self.known, here, rounds, [stage], last=stage, own_floor=own_floor)
+        change = self._weighed[key]
         return Trial(assumed, change.before[stage], change.after[stage], own_floor, change.moved)
+
+    def _here(self, assumed: tuple[Assumption, ...]) -> tuple[Assumption, ...]:
+        """What assumptions are at this stage: where its layer starts from the golden's rows, a hypothesis of all
+        layers is one of that layer, and the others need not be computed."""
+        if self._own_layer is None:
+            return assumed
+        return tuple((one, self._own_layer if one.layered and value == "all" else value) for one, value in assumed)
+
+    @cached_property
+    def _own_layer(self) -> int | None:
+        """The layer that the stage alone is computed from, as far as the golden's values are not put in its place."""
+        names, run = self.trials.golden.declared, self.trials.run
+        if not self.trials.contained or self.first.stage not in names:
+            return None
+        rounds = range(min(self.round + AHEAD, self.trials.rounds) + 1)
+        given = {name for name in run.followed if all(run.follows(round_, name) for round_ in rounds)}
+        behind = [self.first.stage, *sources(self.first.stage, names, given)]
+        layers = {names[stage].layer for stage in behind if stage in names} - {None}
+        sides = {stage.split(".")[0] for stage in behind if stage in names and names[stage].layer is not None} - {"kv"}
+        return layers.pop() if len(layers) == 1 and len(sides) == 1 else None
