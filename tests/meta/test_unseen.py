@@ -20,9 +20,10 @@ def test_every_fault_has_an_id_of_its_own():
 
 def test_every_fault_says_which_set_it_is_of():
     of = [fault.truth["set"] for fault in FAULTS.values()]
-    assert set(of) == {1, 2, 3, 4, 5, 6, 7, 8}
+    assert set(of) == {1, 2, 3, 4, 5, 6, 7, 8, 9}
     assert of.count(2) == of.count(3) == 40
     assert of.count(4) == of.count(5) == of.count(6) == of.count(7) == of.count(8) == 24
+    assert of.count(9) == 60
 
 
 def test_the_fifth_set_is_half_conditional_and_holds_three_of_float32():
@@ -46,6 +47,12 @@ def test_of_the_eighth_set_eighteen_are_conditional_and_one_is_of_float32():
     eighth = [fault for fault in FAULTS.values() if fault.number == 8]
     assert sum(bool(fault.words) for fault in eighth) == 18
     assert [fault.precision for fault in eighth].count("float32") == 1
+
+
+def test_of_the_ninth_set_half_are_conditional_and_four_are_of_float32():
+    ninth = [fault for fault in FAULTS.values() if fault.number == 9]
+    assert sum(bool(fault.words) for fault in ninth) == 30
+    assert [fault.precision for fault in ninth].count("float32") == 4
 
 
 def test_every_truth_is_filled_in():
