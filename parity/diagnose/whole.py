@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,8 +10,9 @@ from pathlib import Path
 
 from parity.compare.report import Report
 from parity.diagnose import Diagnosis, diagnose, inconclusive, renumbered, undecided
+from parity.diagnose.causes import parts_of
 from parity.diagnose.clock import SearchClock
-from parity.diagnose.company import BEHIND, company_cause
+from parity.diagnose.company import BEHIND, BESIDE, company_cause
 from parity.diagnose.failing_run import (
     MODES,
     FailingRun,
@@ -22,6 +23,7 @@ from parity.diagnose.failing_run import (
     other_prompts,
 )
 from parity.diagnose.gates import BEFORE_STAGES, GateCause, gate_causes, missing_evidence, run_until_failure
+from parity.diagnose.hypothesis import CheckableHypothesis
 from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
 from parity.diagnose.trials import PromptTrials
 from parity.drive import generate
@@ -107,9 +109,9 @@ def _driven(
     bounds = read_policy(asked.policy, asked.precision)
     live = context.device()
     first = BEFORE_STAGES if isinstance(live, Batched) else BEFORE_STAGES[:1]
-    if found := gate_causes(run_until_failure(context, first)):
-        return found
     whole = _from_the_start(context)
+    if found := gate_causes(run_until_failure(context, first)):
+        return [_placed(asked, found[0], whole, bounds, rerun), *found[1:]]
     red = find_failing_run(asked.golden, live, bounds, asked.folder, asked.progress, whole, rerun)
     if not gates and not isinstance(red, FailingRun):
         return None
@@ -152,6 +154,28 @@ def _named_behind(
     return replace(cause, says=f"{cause.says}: {' and '.join(each.says for each in told.causes)}")
 
 
+def _placed(
+    asked: DiagnosisRequest, cause: GateCause, whole: Callable[[Mode], DumpView], bounds: Policy, rerun: ReferenceRerun
+) -> GateCause:
+    """Of a device whose lanes differ, also the stage that fails first over the golden's prompts, what its wrong rows
+    have in common, and the part that is wrong there.
+
+    No hypothesis is tried: each is of a sequence alone.
+    """
+    if cause.gate != BESIDE.gate:
+        return cause
+    for mode in MODES:
+        red = failing_run(asked.golden, whole(mode), bounds, rerun)
+        if isinstance(red, FailingRun):
+            stage = next((each for each in red.report.stages if each.stage == red.first.stage), None)
+            trials, _ = _trials(asked, red, bounds)
+            parts = parts_of(trials, trials.rounds, red.first.stage) if stage else ()
+            said = [str(part) for part in parts if part.whole][:1] or [stage.relation if stage else ""]
+            told = [f"first divergent: {red.first_in(asked.golden)}", *filter(None, said)]
+            return replace(cause, headline="; ".join(told))
+    return cause
+
+
 def _explained(
     asked: DiagnosisRequest,
     red: FailingRun | RankMismatch | Report | None,
@@ -166,9 +190,7 @@ def _explained(
         return _beyond_stages(red, run_until_failure(context) if context else None)
     golden, whole = asked.golden, red.case is asked.golden
     rank = red.run.rank if isinstance(red.run, RankView) else None
-    reference, hypotheses = counterfactuals(golden, asked.threads)
-    clock = SearchClock(asked.limit, asked.progress)
-    trials = PromptTrials(red.golden, red.run, red.number, bounds, reference, clock=clock)
+    trials, hypotheses = _trials(asked, red, bounds)
     if context is not None:
         case = red.run.manifest.case
         drafts = case.drafts if case.schedule else None
@@ -183,6 +205,15 @@ def _explained(
     diagnosis = replace(diagnosis, evidence=failures(red.report))
     read = gate_causes(run_until_failure(context)) if context and red.free else []
     return read or (diagnosis if whole else renumbered(diagnosis, red.prompt))
+
+
+def _trials(
+    asked: DiagnosisRequest, red: FailingRun, bounds: Policy
+) -> tuple[PromptTrials, Sequence[CheckableHypothesis]]:
+    """What tries hypotheses on the prompt that fails, and all of these."""
+    reference, hypotheses = counterfactuals(asked.golden, asked.threads)
+    clock = SearchClock(asked.limit, asked.progress)
+    return PromptTrials(red.golden, red.run, red.number, bounds, reference, clock=clock), hypotheses
 
 
 def _beyond_stages(report: Report | None, gates: GateReport | None) -> Diagnosis | list[GateCause] | None:
