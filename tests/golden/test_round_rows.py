@@ -1,0 +1,255 @@
+"""A golden's rounds by hand: how many rows of each stage are due, which tokens, and what contradicts them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from parity.golden.consistent import (
+    PromptRounds,
+    _counted,
+    _drafted,
+    _few,
+    _floors,
+    _named_drafts,
+    _rounds,
+    _rows,
+    _sizes,
+    _starts,
+    _tokens,
+)
+from parity.golden.manifest import Generation, TensorRow, key
+from parity.stages import declared
+
+NAMES = declared(1, 1)
+IDS = (1, 2, 3)
+FRESH = ((10,), (11, 12), (13,))
+"""Round 1 accepts one draft of three, round 2 none of two."""
+
+
+def rounds_of(family: str = "p-eagle", vocabulary=None, ks=(3, 2)) -> PromptRounds:
+    told = Generation(emitted=(10, 11, 12, 13), acceptance_length=(2, 1), accepted_drafts=(1, 0), finish="length")
+    model = SimpleNamespace(family=family, draft_vocabulary=vocabulary)
+    case = SimpleNamespace(drafts=lambda round_: ks[(round_ - 1) % len(ks)])
+    return PromptRounds.of(SimpleNamespace(ids=IDS), told, SimpleNamespace(model=model, case=case))
+
+
+def test_tokens_are_dealt_out_by_round_and_known_ones_lead_a_drafters_pass():
+    rounds = rounds_of()
+    assert (rounds.fresh, rounds.accepted, rounds.lengths) == (FRESH, (0, 1, 0), (3, 5, 6))
+    assert rounds.vocabulary == frozenset() and rounds_of(vocabulary=(7, 9)).vocabulary == {7, 9}
+    committed = [rounds.committed(round_) for round_ in range(3)]
+    assert committed[1] == [10] and committed[2] == [11, 12] and committed[0] == [*IDS][rounds.family.ahead :]
+    assert [rounds.count(round_) for round_ in range(3)] == [rounds.drafted[0], 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("stage", "due"),
+    [
+        ("target.embed", [3, 4, 3]),
+        ("verify.tokens", [3, 4, 3]),
+        ("drafter.draft_tokens", [0, 3, 2]),
+        ("accept.emitted", [1, 2, 1]),
+        ("accept.length", [1, 1, 1]),
+        ("kv.target.0.k", [3, 5, 6]),
+        ("kv.target.length", [1, 1, 1]),
+    ],
+)
+def test_so_many_rows_of_a_stage_are_due(stage, due):
+    rounds = rounds_of()
+    if stage == "kv.target.length":
+        assert not NAMES[stage].stage.cache
+    assert [rounds.due(round_, NAMES[stage]) for round_ in range(3)] == due
+    assert [rounds.due(round_, NAMES["kv.drafter.0.k"]) for round_ in range(3)] == list(rounds.drafted)
+
+
+def row(stage: str, shape=(3,), round_: int = 0, prompt: int = 0, **more) -> TensorRow:
+    fields = dict(variant="float32", axes=("S",), dtype="int64", start=0, shard="", sha256="") | more
+    return TensorRow(key=key(prompt, round_, stage), shape=shape, **fields)
+
+
+def sized(stage: str, shape, round_: int = 1, rounds=None, **more) -> list[str]:
+    return [*_sizes(rounds or rounds_of(), [(round_, stage, row(stage, shape, round_, **more))], NAMES)]
+
+
+def test_a_stage_of_another_size_or_kind_is_told():
+    assert sized("verify.tokens", (4,)) == sized("drafter.draft_tokens", (3,)) == sized("no.stage", (99,)) == []
+    assert sized("verify.tokens", (4,), dtype="uint8") == [] == sized("target.embed", (4, 7), dtype="float32")
+    assert sized("verify.tokens", (5,)) == ["verify.tokens of round 1 has 5 rows, 4 are due"]
+    assert sized("kv.target.0.k", (1,), start=4) == []
+    assert sized("kv.target.0.k", (1,), start=3) == ["kv.target.0.k of round 1 has 4 rows, 5 are due"]
+    kind = "integers in one axis are due"
+    assert sized("verify.tokens", (4,), dtype="float32") == [
+        f"verify.tokens of round 1 is float32 of shape [4], {kind}"
+    ]
+    assert sized("accept.length", (1, 1)) == [f"accept.length of round 1 is int64 of shape [1, 1], {kind}"]
+
+
+def test_a_family_that_may_draft_fewer_is_taken_at_its_word_up_to_k():
+    def counted(drafts: int) -> list[str]:
+        rows = [(1, name, row(name, shape, 1)) for name, shape in (("drafter.draft_tokens", (drafts,)), ("x", (9,)))]
+        assert _counted(rows) == {1: drafts}
+        rounds = rounds_of("n-gram")
+        rounds.__dict__["drafts"] = _counted(rows)
+        return sized("drafter.draft_tokens", (drafts,), rounds=rounds) + sized(
+            "verify.tokens", (drafts + 1,), rounds=rounds
+        )
+
+    assert counted(2) == counted(3) == counted(0) == []
+    assert counted(4) == ["drafter.draft_tokens of round 1 has 4 rows, 3 are due"]
+
+
+HELD = {
+    (0, "target.tokens"): [9, 9, 10],
+    (0, "kv.target.length"): [3],
+    (1, "kv.target.length"): [5],
+    (1, "accept.length"): [2],
+    (1, "accept.emitted"): [11, 12],
+    (1, "verify.tokens"): [11, 12, 50, 51],
+    (1, "drafter.draft_tokens"): [11, 40, 50],
+    (1, "drafter.input_ids"): [10, 7, 7],
+    (2, "drafter.input_ids"): [11, 12, 7],
+    (2, "verify.tokens"): [13, 60, 61],
+    (2, "drafter.draft_tokens"): [41, 60],
+    (2, "accept.emitted"): [13],
+}
+
+
+def said(**changes) -> list[str]:
+    held = HELD | {(int(name[-1]), name[:-2].replace("__", ".")): value for name, value in changes.items()}
+    return [*_tokens(rounds_of(), lambda *place: np.array(held[place]) if held.get(place) is not None else None)]
+
+
+IS = " is not what the manifest says of it: "
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({}, []),
+        ({"target__tokens_0": [8, 8, 10]}, []),
+        ({"target__tokens_0": [10, 8]}, [f"target.tokens of round 0{IS}[10, 8] for [10]"]),
+        ({"kv__target__length_1": [4]}, [f"kv.target.length of round 1{IS}[4] for [5]"]),
+        ({"accept__length_1": [3]}, [f"accept.length of round 1{IS}[3] for [2]"]),
+        ({"accept__emitted_2": [14]}, [f"accept.emitted of round 2{IS}[14] for [13]"]),
+        ({"drafter__input_ids_2": [11, 12, 99]}, []),
+        ({"drafter__input_ids_2": [11, 13, 7]},
+         [f"drafter.input_ids of round 2{IS}[11, 13, 7] for [11, 12]"]),
+        ({"verify__tokens_1": [11, 13, 50, 51]}, ["round 1 emits [11, 12], verify.tokens are [11, 13, 50, 51]"]),
+        ({"drafter__draft_tokens_1": [11, 12, 40]}, ["round 1 accepts 1 drafts, of which 2 are the target's tokens"]),
+        ({"drafter__draft_tokens_1": [40, 12, 50]}, ["round 1 accepts 1 drafts, of which 0 are the target's tokens"]),
+        ({"drafter__draft_tokens_2": [13, 60]}, ["round 2 accepts 0 drafts, of which 2 are the target's tokens"]),
+        ({"drafter__draft_tokens_2": None, "verify__tokens_1": None, "accept__emitted_1": None}, []),
+    ],
+)  # fmt: skip
+def test_tokens_are_those_of_the_manifest(changes, wrong):
+    assert said(**changes) == wrong
+
+
+def test_of_many_values_the_first_eight_are_told():
+    assert _few(range(20)) == [*range(8)] and _few(np.array([1.0])) == [1]
+
+
+@pytest.mark.parametrize(
+    ("width", "drafted", "wrong"),
+    [
+        (3, [7, 9, 7], []),
+        (4, [7, 9, 7], ["drafter.logits of round 1 has 4 columns, 3 draft tokens are named"]),
+        (3, [7, 8, 7], ["[7, 8, 7] of round 1 are not all of the draft vocabulary"]),
+    ],
+)
+def test_drafts_are_of_the_vocabulary_that_is_named(width, drafted, wrong):
+    rows = [(1, "drafter.logits", row("drafter.logits", (3, width), 1)), (1, "drafter.draft_tokens", row("x", (3,), 1))]
+    read = lambda round_, stage: np.array(drafted)  # noqa: E731
+    assert [*_named_drafts(rounds_of(vocabulary=(7, 9, 5)), rows, read)] == wrong
+    assert [*_named_drafts(rounds_of(), rows, read)] == []
+
+
+def test_rows_behind_the_committed_ones_are_asked_where_both_are_there():
+    held = {(1, "drafter.input_ids"): np.array([10, 7, 8]), (2, "drafter.input_ids"): np.array([11, 12, 7])}
+    drafts = {(round_, "drafter.draft_tokens"): np.array([7, 7]) for round_ in (1, 2)}
+    wrong = ["rows of round 1 carry [7, 8]; of p-eagle [7, 7] are due"]
+    assert [*_drafted(rounds_of(), lambda *place: (held | drafts).get(place))] == wrong
+    for lacking in (held, drafts):
+        assert [*_drafted(rounds_of(), lambda *place, lacking=lacking: lacking.get(place))] == []
+
+
+def manifest(*rows: TensorRow, kind="golden", stages=("target.embed", "verify.tokens"), lengths=(1,), prompts=1):
+    told = SimpleNamespace(acceptance_length=lengths)
+    cases = [SimpleNamespace(id=f"id{number}", generation=told) for number in range(prompts)]
+    return SimpleNamespace(tensors=rows, kind=kind, stages=stages, case=SimpleNamespace(prompts=cases), table=NAMES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({}, ""),
+        (
+            {"stage": "target.logits", "axes": ("S", "V")},
+            "p000/r0000/target.logits is of a stage that it does not list",
+        ),
+        ({"prompt": 1}, "p001/r0000/target.embed is of a prompt that is not there: there are 1"),
+        ({"shape": (3,)}, "p000/r0000/target.embed has axes ['S', 'H'] and shape [3]"),
+        ({"axes": ("S", "V")}, "p000/r0000/target.embed has axes ['S', 'V'], its stage ['S', 'H']"),
+        ({"variant": "bfloat16.local"}, ""),
+    ],
+)
+def test_a_row_is_of_a_stage_a_prompt_and_axes_that_are_there(changes, wrong):
+    changes = {"stage": "target.embed", "shape": (3, 4), "axes": ("S", "H")} | changes
+    made = row(changes.pop("stage"), **changes)
+    assert [*_rows(manifest(made))] == ([wrong] if wrong else [])
+    lenient = [*_rows(manifest(made, kind="run"))]
+    if made.variant == "bfloat16.local":
+        assert lenient == ["p000/r0000/target.embed is bfloat16.local in a run"]
+    elif made.axes == ("S", "V"):
+        assert lenient == []  # a run's axes are what a device did
+
+
+def test_a_row_that_is_there_twice_is_named():
+    one = row("target.embed", (3, 4), axes=("S", "H"))
+    other = row("verify.tokens", (3,), 1)
+    assert [*_rows(manifest(one, other, one))] == ["p000/r0000/target.embed is there twice"]
+    assert [*_rows(manifest(one, other, row("target.embed", (3, 4), axes=("S", "H"), rank=1)))] == []
+
+
+def test_a_floor_is_there_of_every_round_or_of_none():
+    truth = [row("target.embed", round_=round_) for round_ in range(2)]
+    floor = [row("target.embed", round_=round_, variant="bfloat16") for round_ in range(2)]
+    assert [*_floors(manifest(*truth))] == [*_floors(manifest(*truth, *floor))] == []
+    last = "which other rounds of the stage have"
+    assert [*_floors(manifest(*truth, floor[0]))] == [f"p000/r0001/target.embed has float32 and no bfloat16, {last}"]
+    assert [*_floors(manifest(truth[1], *floor))] == [f"p000/r0000/target.embed has bfloat16 and no float32, {last}"]
+    assert [*_floors(manifest(truth[1], *floor, kind="run"))] == []
+
+
+@pytest.mark.parametrize(
+    ("rounds", "wrong"), [((0, 1), 0), ((0,), 1), ((0, 1, 2), 3), ((0, 2), 2), ((1, 2), 2), ((), 0)]
+)
+def test_rounds_of_tensors_are_those_that_a_prompt_took(rounds, wrong):
+    made = manifest(*(row("target.embed", round_=round_) for round_ in rounds))
+    said = f"prompt 0 (id0) takes 1 rounds behind the prefill, there are tensors of {wrong} in all"
+    due = [said] if rounds not in ((0, 1),) else []
+    assert [*_rounds(made)] == due and [*_rounds(manifest(kind="run"))] == []
+    floors = manifest(
+        *(row("target.embed", round_=round_) for round_ in (0, 1)), row("x", round_=5, variant="bfloat16")
+    )
+    assert [*_rounds(floors)] == []
+
+
+@pytest.mark.parametrize(("start", "lacks"), [(0, False), (4, False), (5, True)])
+def test_continued_rows_are_those_of_the_same_variant_rank_and_stage(start, lacks):
+    before = [
+        row("kv.target.0.k", (2,), 0, start=2, rank=1),
+        row("kv.target.0.k", (9,), 0),
+        row("kv.target.0.v", (9,), 0),
+    ]
+    one = row("kv.target.0.k", (1,), 1, start=start, rank=1)
+    wrong = f"p000/r0001/kv.target.0.k (float32) continues {start} rows, which p000/r0000/kv.target.0.k does not have"
+    told = [each for each in _starts([*before, one]) if "r0001/kv.target.0.k (" in each]
+    assert told == ([wrong] if lacks else [])
+    first = [*_starts([row("kv.target.0.k", (1,), 0, start=1)])]
+    assert first == [
+        "p000/r0000/kv.target.0.k (float32) continues 1 rows, which p000/r0000/kv.target.0.k does not have"
+    ]
