@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from parity.errors import UsageError
 from parity.golden.consistent import (
     PromptRounds,
     _counted,
@@ -19,6 +20,7 @@ from parity.golden.consistent import (
     _sizes,
     _starts,
     _tokens,
+    refuse_untold,
 )
 from parity.golden.manifest import Generation, TensorRow, key
 from parity.stages import declared
@@ -253,3 +255,40 @@ def test_continued_rows_are_those_of_the_same_variant_rank_and_stage(start, lack
     assert first == [
         "p000/r0000/kv.target.0.k (float32) continues 1 rows, which p000/r0000/kv.target.0.k does not have"
     ]
+
+
+@pytest.mark.parametrize(
+    ("family", "drafts", "wrong"),
+    [
+        ("p-eagle", 3, ""),
+        ("p-eagle", 2, "has 2 rows, 3 are due"),
+        ("n-gram", 2, ""),
+        ("n-gram", 4, "has 4 rows, 3 are due"),
+    ],
+)
+def test_the_first_contradiction_of_a_golden_is_told_with_its_prompt(family, drafts, wrong):
+    """The truth alone is read; a prompt that generated nothing says nothing."""
+    model = SimpleNamespace(family=family, draft_vocabulary=None)
+    told = Generation(emitted=(10, 11), acceptance_length=(1,), accepted_drafts=(0,), finish="length")
+    prompts = [
+        SimpleNamespace(id="silent", ids=IDS, generation=None),
+        SimpleNamespace(id="b", ids=IDS, generation=told),
+    ]
+    case = SimpleNamespace(drafts=lambda round_: 3, prompts=prompts)
+    rows = {
+        ("float32", 1, 1, "drafter.draft_tokens"): row("drafter.draft_tokens", (drafts,), 1, 1),
+        ("float32", 1, 1, "verify.tokens"): row("verify.tokens", (drafts + 1 if family == "n-gram" else 4,), 1, 1),
+        ("bfloat16", 1, 1, "drafter.draft_tokens"): row("drafter.draft_tokens", (99,), 1, 1, variant="bfloat16"),
+        ("float32", 0, 1, "drafter.draft_tokens"): row("drafter.draft_tokens", (99,), 1, 0),
+    }
+    golden = SimpleNamespace(
+        rows=rows, declared=NAMES, folder="/g", manifest=SimpleNamespace(model=model, case=case),
+        stored=lambda *place: None,
+    )  # fmt: skip
+    if not wrong:
+        refuse_untold(golden)
+        return
+    with pytest.raises(UsageError) as refused:
+        refuse_untold(golden)
+    said = f"/g contradicts itself: prompt 1 (b): drafter.draft_tokens of round 1 {wrong}"
+    assert str(refused.value) == said
