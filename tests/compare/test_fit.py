@@ -169,6 +169,13 @@ def test_sums_of_a_golden_that_is_nearly_constant_have_no_scale(spread, columns)
     assert (line.scale_error, line.bias_error) == pytest.approx(errors, rel=1e-4)
 
 
+@pytest.mark.parametrize(("spread", "sloped"), [(1e-4, False), (0.01, True)])
+def test_elements_of_a_golden_that_is_nearly_constant_have_no_scale_either(spread, sloped):
+    golden = 0.5 + 0.5 * spread * np.tile([1.0, -1.0], (10, 4))
+    device = golden + 0.25 + 0.01 * np.tile([1.0, -1.0], (10, 4))
+    assert (fit(golden, device).scale != 0) is sloped
+
+
 def test_nothing_but_rows_that_are_not_finite_is_no_line():
     table = np.zeros((3, at.WIDTH))
     table[:, at.GG], table[:, at.EE] = 8, np.inf
