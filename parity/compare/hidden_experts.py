@@ -271,10 +271,10 @@ class HiddenExperts:
             rows = stage_rows(self.truth, self.truth, named, device="float32", mode=self.run.manifest.case.mode)
             if rows is None:
                 return {}
-            first = np.r_[True, (np.diff(rows.prompt) != 0) | (np.diff(rows.round) != 0)]
-            number = np.arange(len(first)) - np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
+            begins = (np.diff(rows.prompt) != 0) | (np.diff(rows.round) != 0)
+            begun = np.maximum.accumulate(np.r_[0, begins * np.arange(1, len(rows.prompt))])
             limits = NOISE_SIGMAS * row_noise(rows) * (FINER if self.fine else 1.0)
-            numbered = zip(number.tolist(), limits.tolist(), strict=True)
+            numbered = zip((np.arange(len(begun)) - begun).tolist(), limits.tolist(), strict=True)
             self._noises[layer] = dict(zip(spots(rows), numbered, strict=True))
         return self._noises[layer]
 

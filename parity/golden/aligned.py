@@ -62,7 +62,7 @@ def _cosines(mine: NDArray[np.generic], true: NDArray[np.generic]) -> NDArray[np
 
 def _shifted(mine: NDArray[np.generic], true: NDArray[np.generic]) -> str:
     """By how many rows the dump is late or early, in words; '' where it is neither."""
-    for rows in (sign * count for count in range(1, min(SHIFT, len(mine), len(true)) - 1) for sign in (1, -1)):
+    for rows in (sign * count for count in range(1, min(SHIFT, len(mine) - 2, len(true) - 2) + 1) for sign in (1, -1)):
         late, early = mine[max(rows, 0) :], true[max(-rows, 0) :]
         if (_cosines(late, early) >= ALIKE).all():
             return f", whose rows it has {abs(rows)} {'later' if rows > 0 else 'earlier'}"

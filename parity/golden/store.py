@@ -246,10 +246,12 @@ def _dtype(value: NDArray[Any] | Sketched, came: str, place: str) -> str:
 
 
 def unchanged_rows(before: NDArray[Any] | Sketched | None, now: NDArray[Any] | Sketched) -> int:
-    """Leading rows that are bit for bit those of the round before."""
+    """Leading rows that are bit for bit those of the round before: none where their dtype or shape is another one."""
     if isinstance(before, Sketched) and isinstance(now, Sketched):
         before, now = before.numbers, now.numbers
     if before is None or isinstance(before, Sketched) or isinstance(now, Sketched):
+        return 0
+    if (before.dtype, before.shape[1:]) != (now.dtype, now.shape[1:]):
         return 0
     common = min(len(before), len(now))
     width = before[:1].nbytes

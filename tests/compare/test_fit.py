@@ -145,3 +145,38 @@ def test_a_device_s_own_noise_excuses_no_scale():
     golden = tensor(4000)
     size = np.float32(1 - 0.03**2)
     assert seen(golden, size * noisy(golden, 0.03), floor=noisy(golden))[0] > SIGMAS
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-4, 0.01])
+@pytest.mark.parametrize("columns", [False, True])
+def test_sums_of_a_golden_that_is_nearly_constant_have_no_scale(spread, columns):
+    """A variance below a millionth says nothing of a slope: none is fitted, and its error is counted at a millionth."""
+    golden = 0.5 + 0.5 * spread * np.tile([1.0, -1.0], (10, 4))
+    error = 0.25 + 0.01 * RNG.normal(size=(10, 8))
+    table = np.zeros((10, at.WIDTH))
+    table[:, at.N], table[:, at.G], table[:, at.E] = 8, golden.sum(axis=1), error.sum(axis=1)
+    products = (error**2, golden**2, golden * error)
+    table[:, at.EE], table[:, at.GG], table[:, at.GE] = (part.sum(axis=1) for part in products)
+    line, size = line_fit(table, 8, columns), np.sqrt((golden**2).mean(axis=1, keepdims=True))
+    x, e = golden / size, error / size
+    slope = ((e * x).mean() - x.mean() * e.mean()) / x.var() if spread > 0.001 else 0.0
+    left = e - slope * x - (e.mean() - slope * x.mean())
+    steps = (left * (x - x.mean())).sum(axis=1) / max(x.size * x.var(), 1e-6 * x.size)
+    shared = np.sqrt((left**2).mean() / 8) if columns else 0
+    parts = (steps, left.sum(axis=1) / x.size - x.mean() * steps)
+    assert (line.scale, line.bias) == pytest.approx((slope, e.mean() - slope * x.mean()), rel=1e-6, abs=1e-9)
+    errors = [np.hypot(clustered(part, line.noise), shared) for part in parts]
+    assert (line.scale_error, line.bias_error) == pytest.approx(errors, rel=1e-4)
+
+
+@pytest.mark.parametrize(("spread", "sloped"), [(1e-4, False), (0.01, True)])
+def test_elements_of_a_golden_that_is_nearly_constant_have_no_scale_either(spread, sloped):
+    golden = 0.5 + 0.5 * spread * np.tile([1.0, -1.0], (10, 4))
+    device = golden + 0.25 + 0.01 * np.tile([1.0, -1.0], (10, 4))
+    assert (fit(golden, device).scale != 0) is sloped
+
+
+def test_nothing_but_rows_that_are_not_finite_is_no_line():
+    table = np.zeros((3, at.WIDTH))
+    table[:, at.GG], table[:, at.EE] = 8, np.inf
+    assert (line_fit(table, 8, True).scale, line_fit(table, 8, True).bias, line_fit(table, 8, True).noise) == (0, 0, 0)

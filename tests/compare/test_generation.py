@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -204,3 +206,32 @@ def test_counts_of_drafts_that_nobody_scores_are_exact_and_those_that_nobody_sho
     contents = free.contents
     free.contents = lambda *place: None if place[-1] == generation.DRAFT_TOKENS else contents(*place)
     assert not check_generation(golden, free).findings
+
+
+@pytest.mark.parametrize(
+    ("precision", "sampling", "parted", "shows", "due"),
+    [
+        ("float32", "", True, True, []),
+        ("bfloat16", "", False, True, []),
+        ("bfloat16", "", True, True,
+         ["the text of 1 of 2 free runs behind its first token that is not the reference's: a float32 run and `parity "
+          "gate --only lossless` compare whole texts"]),
+        ("bfloat16", "", True, False,
+         ["the text of 1 of 2 free runs behind its first token that is not the reference's: a float32 run compares "
+          "whole texts"]),
+        ("bfloat16", "temperature=1", False, True,
+         ["the text that a free run samples in bfloat16: `parity gate --only sampling` takes its decisions again"]),
+    ],
+)  # fmt: skip
+def test_what_is_not_judged_of_a_free_runs_text_is_said(precision, sampling, parted, shows, due):
+    """Of three prompts one generated nothing."""
+
+    def side(*emitted, **more) -> SimpleNamespace:
+        told = [None if one is None else SimpleNamespace(emitted=one) for one in emitted]
+        case = SimpleNamespace(prompts=[SimpleNamespace(generation=one) for one in told], precision=precision, **more)
+        view = SimpleNamespace(shows=lambda stage: shows and stage == "verify.logits")
+        return SimpleNamespace(manifest=SimpleNamespace(case=case), view=view)
+
+    golden = side((1, 2), (3, 4), (5, 6), sampling=sampling)
+    assert [*generation.unseen_text(golden, side((1, 2), (3, 9 if parted else 4), None))] == due
+    assert [*generation.unseen_text(golden, side(None, None, None))] == []

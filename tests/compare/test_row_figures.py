@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -152,6 +153,31 @@ def test_a_tensor_that_is_off_as_a_whole_is_told_by_its_worst_row():
     places = failing_place(found, policy(l2=(1, 2), worst_row=(1, 3)))
     assert (places["first"].prompt, places["first"].position, places["bad_rows"]) == (1, 11, 0)
     assert places["worst"] == places["first"]
+
+
+def test_a_tensor_that_is_off_as_a_whole_comes_before_a_later_one_with_a_bad_row():
+    """Rows of 2.8 times their noise: none beyond 3, all of them beyond 2."""
+    golden, floor = np.tile(FOURS, (2, 1)), np.tile(off(0.2, 0.2, 0.2, 0.2), (2, 1))
+    device = np.concatenate([off(0.5, 0.56, 0.5, 0.5), off(0.1, 0.1, 3.2, 0.1)])
+    found = errors_of(golden, device, floor, prompt=[0] * 4 + [1] * 4)
+    places = failing_place(found, policy(l2=(1, 2), worst_row=(1, 3)))
+    assert (places["first"].prompt, places["first"].position) == (0, 6)
+    assert (places["worst"].prompt, places["worst"].position, places["bad_rows"]) == (1, 11, 1)
+    places = failing_place(found, policy(worst_row=(1, 3)))
+    assert (places["first"].prompt, places["first"].position) == (1, 11)
+
+
+def test_the_largest_element_of_a_sketch_breaks_nothing():
+    """Nobody knows it."""
+    golden, floor = np.tile(FOURS, (2, 1)), np.tile(off(0.2, 0.2, 0.2, 0.2), (2, 1))
+    device = np.concatenate([off(0.9, 0.1, 0.1, 0.1), off(0.1, 3.2, 0.1, 0.1)])
+    found = errors_of(golden, device, floor, prompt=[0] * 4 + [1] * 4)
+    row = policy(worst_row=(1, 8), largest=(1, 2))
+    assert failing_place(found, row)["first"].prompt == 0 and found.bad(row).tolist() == [True] + [False] * 4 + [
+        True, False, False,
+    ]  # fmt: skip
+    sketched = replace(found, rows=replace(found.rows, sketched=True))
+    assert failing_place(sketched, row)["first"].prompt == 1 and np.flatnonzero(sketched.bad(row)).tolist() == [5]
 
 
 def judged(device, row: Row, golden=FOURS, floor=None, excluded=None, name: str = OUT):

@@ -255,3 +255,44 @@ def test_heads_that_are_exchanged_are_told_one_by_one(monkeypatch):
 def test_of_many_wrong_rows_some_are_looked_at(monkeypatch):
     monkeypatch.setattr(origins, "MOST", 4)
     assert told(np.zeros_like(TEN), monkeypatch) == "all 4 wrong rows looked at (10 in all) hold zeros"
+
+
+def alike_of(monkeypatch, first: str, shape: tuple[int, ...], width: int, **held: tuple[int, ...]) -> list:
+    """Stages that are searched, with their parts; `held` are the shapes of the golden's tensors by name."""
+    made = {name.replace("__", "."): np.zeros(size, np.float32) for name, size in held.items()}
+    golden = SimpleNamespace(declared={name: NAMES[name] for name in (*made, first)})
+    asked = []
+
+    def stage_rows(golden, run, named, **how):
+        asked.append((golden is run, how))
+        return rows_of(named.name, made[named.name]) if named.name in made else None
+
+    monkeypatch.setattr(units, "stage_rows", stage_rows)
+    found = [(rows.named.name, parts) for rows, parts in units.alike(golden, NAMES[first], shape, width, "local")]
+    assert set(map(str, asked)) <= {str((True, {"device": "float32", "mode": "local"}))}
+    return found
+
+
+def test_stages_of_rows_of_so_many_numbers_are_searched_the_own_first(monkeypatch):
+    held = {"target__layers__0__ffn_out": (2, 8), "target__layers__0__out": (3, 8), "target__layers__1__q": (2, 2, 4)}
+    held |= {"target__embed": (2, 7), "target__tokens": (9,), "target__layers__1__out": (2, 8)}
+    assert alike_of(monkeypatch, FFN, (8,), 8, **held) == [
+        (FFN, 1), (OUT, 1), ("target.layers.1.q", 1), ("target.layers.1.out", 1),
+    ]  # fmt: skip
+    assert alike_of(monkeypatch, IDS, (), 1, drafter__input_ids=(4,), target__embed=(2, 1)) == [(IDS, 1)]
+    heads = {"target__layers__0__q": (2, 2, 4), "target__layers__0__k": (2, 1, 4), "target__layers__0__out": (2, 8)}
+    found = alike_of(monkeypatch, Q, (2, 4), 4, **heads)
+    assert found == [(Q, 2), ("target.layers.0.k", 1)]
+
+
+@pytest.mark.parametrize(("room", "searched"), [(40, 2), (39, 1), (16, 1), (15, 0), (1000, 2)])
+def test_so_many_numbers_are_searched_at_the_most(room, searched, monkeypatch):
+    monkeypatch.setattr(units, "VALUES", room)
+    held = {"target__layers__0__ffn_out": (2, 8), "target__layers__0__out": (3, 8)}
+    assert len(alike_of(monkeypatch, FFN, (8,), 8, **held)) == searched
+
+
+def test_labels_begin_anew_with_every_pass_the_first_one_included():
+    rows = rows_of(OUT, np.zeros((4, 1)), prompt=[0, 0, 0, 1], round_=[0, 0, 1, 0], position=[0, 1, 2, 0])
+    assert units._labels(rows, 3, 1)[:, 4].tolist() == [0, 1, 0, 0]
+    assert units._labels(rows, 3, 1)[:, 0].tolist() == [3] * 4

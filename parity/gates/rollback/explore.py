@@ -79,7 +79,7 @@ def explore(
     again = player.device.describe().transactional
     exploration = Exploration(player, poisons=again and isinstance(player.device, Poisonable), errors=again)
     with suppress(InvariantBroken):  # it counts each verb's stages; whether anything breaks is asked below
-        player.play(_cases(player, False, False)[0])
+        player.play(_plain(player)[0])
     while not exploration.wrong:
         exploration.played.clear()
         random, tries, failure = Random(seed), 0, _first(exploration)
@@ -103,12 +103,17 @@ def _first(exploration: Exploration) -> Failure | None:
     return None
 
 
+def _plain(player: HistoryPlayer) -> list[History]:
+    """One round accepting each j of K from the shortest prompt, two from the longest."""
+    rounds = [RoundPlan(right, player.k) for right in range(player.k + 1)]
+    longest, budget = len(player.baselines) - 1, _budget(player)
+    cases: list[History] = [(SequencePlan(0, budget, (round_,)),) for round_ in rounds]
+    return cases + [(SequencePlan(longest, budget, (round_, round_)),) for round_ in rounds]
+
+
 def _cases(player: HistoryPlayer, poisons: bool, errors: bool) -> list[History]:
-    """One round accepting each j of K from the shortest prompt, two from the longest; then each disturbance once."""
-    k, longest = player.k, len(player.baselines) - 1
-    plain = [RoundPlan(right, k) for right in range(k + 1)]
-    cases: list[History] = [(SequencePlan(0, _budget(player), (round_,)),) for round_ in plain]
-    cases += [(SequencePlan(longest, _budget(player), (round_, round_)),) for round_ in plain]
+    """The plain ones; then each disturbance once; then each change of K."""
+    k, longest, cases = player.k, len(player.baselines) - 1, _plain(player)
     disturbed = [RoundPlan(1, k, rehearsed=True, poison=value) for value in (NAN, SENTINEL) if poisons]
     disturbed += [RoundPlan(1, k, error=TapError(verb, where)) for verb in VERBS if errors for where in (500, 999)]
     cases += [
