@@ -81,6 +81,7 @@ def print_gate_findings(defects: Sequence[GateCause], golden: DumpView) -> None:
 def _named(cause: Cause) -> str:
     """A cause, with what cannot be told apart from it; one that leaves more than noise is near the cause."""
     said = " or ".join((f"{cause.says} ({cause.hypothesis})", *cause.alike))
+    said += ", in doubt" if cause.doubted else ""
     return said if cause.whole else f"near {said}, not down to the floor"
 
 
@@ -94,6 +95,8 @@ def _print_cause(out: Console, number: int, cause: Cause) -> None:
     if not cause.whole:
         out.print("   not down to the floor: the device may do it otherwise at an edge, or this is a near relative")
     out.print(f"   {f'shows at {cause.place}; ' if cause.place else ''}{rest}", soft_wrap=True)
+    if cause.doubted:
+        out.print(f"   in doubt: it shows at {cause.doubted} as well, which fails with it all the same", soft_wrap=True)
     if cause.fix:
         out.print(f"   usual fix: {cause.fix}", soft_wrap=True)
     if cause.seen:

@@ -43,6 +43,7 @@ class Cause:
     `before` and `after` are residuals at `stage`, the first failing one, over the same rounds and rows; `whole` says
     that it is back at its floor; `remaining` counts stages that still fail with it; `others` are hypotheses that
     explain the stage as well, and something else less; `alike` those that nothing observed tells apart from it.
+    `doubted` is a stage at which it shows as well and that still fails with it: a cause that is right explains both.
     """
 
     hypothesis: str
@@ -59,6 +60,7 @@ class Cause:
     seen: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
+    doubted: str = ""
 
 
 class CauseSearch:
@@ -98,7 +100,18 @@ class CauseSearch:
             clock.untried = clock.untried or [what]
         if self.unexplained is None and self.trials.clock.untried:
             self.unexplained = next(iter(self._failing()), None)
+        if self.unexplained is not None:
+            self._doubt(self.unexplained.stage)
         return self.unexplained
+
+    def _doubt(self, stage: str) -> None:
+        """Mark the causes that should have explained a stage, and did not."""
+        named = self.trials.golden.declared.get(stage)
+        layer = named.layer if named else None
+        for number, (hypothesis, value) in enumerate(self.known):
+            elsewhere = isinstance(value, int) and hypothesis.layered and value != layer
+            if can_show_in(hypothesis, [stage]) and not elsewhere and stage != self.causes[number].stage:
+                self.causes[number] = replace(self.causes[number], doubted=stage)
 
     def components(self) -> tuple[tuple[str, Component], ...]:
         """The parts of the stages that no hypothesis explains: where nothing is inherited, of all that fail."""

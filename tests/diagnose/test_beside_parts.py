@@ -77,3 +77,27 @@ def test_the_share_beside_a_bfloat16_run_is_of_the_squared_error(monkeypatch, pr
         assert told == pytest.approx(1 - (0.25**2 / 3.25) / (0.25**2 / 2))
     else:
         assert told == share
+
+
+@pytest.mark.parametrize(
+    ("stages", "layered", "value", "doubted"),
+    [
+        ((Q, "target.layers.*.attn_out"), True, "all", True),
+        ((Q, "target.layers.*.attn_out"), True, 1, True),
+        ((Q, "target.layers.*.attn_out"), True, 0, False),
+        ((Q,), False, None, False),
+    ],
+)
+def test_a_cause_is_in_doubt_where_a_further_stage_that_it_shows_at_fails_with_it(stages, layered, value, doubted):
+    behind = "target.layers.1.attn_out"
+    hypothesis = SimpleNamespace(**vars(FEW) | {"stages": stages, "layered": layered})
+    search = causes.CauseSearch.__new__(causes.CauseSearch)
+    search.trials = SimpleNamespace(golden=SimpleNamespace(declared={behind: SimpleNamespace(layer=1)}))
+    search.known = ((hypothesis, value),)
+    search.causes = causes.causes_of(Trial(search.known, residual(1.0), residual(0.0)), residual(1.0), {}, [], True)
+
+    search._doubt(behind)
+
+    assert [cause.doubted for cause in search.causes] == [behind if doubted else ""]
+    search._doubt(Q)  # its own stage, which may be explained to a part
+    assert search.causes[0].doubted == (behind if doubted else "")

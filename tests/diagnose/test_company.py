@@ -13,7 +13,7 @@ from tests.sample import by_night
     ("name", "defect", "where"),
     [
         ("remembers", "state-across-prompts", "behind another sequence"),
-        ("second", "state-across-prompts", "behind another sequence"),
+        pytest.param("second", "state-across-prompts", "behind another sequence", marks=by_night),
         pytest.param("beside", "batch-neighbours", "beside others", marks=by_night),
     ],
 )
@@ -22,6 +22,19 @@ def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, s
     assert isinstance(cause, GateCause) and cause.id == defect
     assert where in cause.check.evidence and "target.layers.1.attn_out" in cause.headline
     assert cause.reproduce.endswith(("local", "chained"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "stage", "told"),
+    [
+        ("batch_rows_dropped", "target.layers.0.ffn_out", "wrong rows hold zeros; from position 12 on"),
+        pytest.param("batch_page_of_neighbour", "target.layers.0.attn_out", "positions 4 to ", marks=by_night),
+    ],
+)
+def test_of_lanes_that_differ_the_stage_and_what_is_wrong_there_is_told(fault, stage, told, shallow_golden):
+    first, *_ = diagnose_device(shallow_golden, f"parity.device.faults:{fault}", limit=2)
+    assert first.id == "batch-neighbours" and first.gate == "batch"
+    assert first.headline.startswith(f"first divergent: {stage}, prompt ") and told in first.headline
 
 
 @by_night

@@ -1,4 +1,4 @@
-"""A hypothesis of all layers at a stage of one: its layer alone is computed where that starts from the golden's rows."""
+"""A hypothesis of all layers at a stage of one: only its layer is computed where that starts from the golden's rows."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 from parity.diagnose import Cause, Diagnosis
@@ -11,11 +12,12 @@ from parity.reports.diagnosis import print_diagnosis
 GOLDEN = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(prompts=[SimpleNamespace(id="one")])))
 
 
-def last_line(capsys, whole):
+def last_line(capsys, whole, doubted=""):
     residual = Residual("target.embed", True, 0.01, 7.5, 2.5, None)
     cause = Cause(
         "tap-off", "one tap is another's", None, "target.embed", None, 0.99, residual, residual, 1, whole=whole
     )
+    cause = replace(cause, doubted=doubted)
     print_diagnosis(Diagnosis("local", 0, None, causes=(cause,)), GOLDEN)
     return capsys.readouterr().out.splitlines()[-1]
 
@@ -23,3 +25,9 @@ def last_line(capsys, whole):
 def test_a_cause_that_leaves_more_than_noise_is_said_to_be_near(capsys):
     assert last_line(capsys, whole=True) == "diagnosis: one tap is another's (tap-off)"
     assert last_line(capsys, whole=False) == "diagnosis: near one tap is another's (tap-off), not down to the floor"
+
+
+def test_a_cause_that_shows_at_a_stage_that_fails_with_it_is_in_doubt(capsys):
+    assert last_line(capsys, whole=True, doubted="verify.logits") == (
+        "diagnosis: one tap is another's (tap-off), in doubt"
+    )
