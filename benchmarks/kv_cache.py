@@ -31,7 +31,7 @@ from parity.device.pipeline import Pipeline
 from parity.drive import RunRequest, run_device
 from parity.families import FAMILIES
 from parity.faults import small_golden
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.store import Dump
 from parity.golden.views import GoldenSlice, TrustedGolden
 from parity.metrics import measure

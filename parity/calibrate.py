@@ -18,7 +18,7 @@ from parity.compare import compare
 from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, StageResult
 from parity.drive import RunRequest, run_device
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.store import Dump
 from parity.golden.views import GoldenSlice, JoinedGoldens, TrustedGolden
 from parity.partial import scratch

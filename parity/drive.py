@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from parity.batching import SAMPLE, Script, VerbCall, perform, performed
 from parity.errors import DeviceFailed, ParityError, UsageError
 from parity.families import BLOCK, TAPS, family_of
+from parity.golden.case import Case, Generation, Parted, PromptCase, declared_shown
+from parity.golden.fields import Mode
 from parity.golden.keeping import Keeping
-from parity.golden.manifest import Case, Generation, Mode, Parted, PromptCase, declared_shown
 from parity.golden.provenance import now, producer, with_constants
 from parity.golden.smaller import Smaller
-from parity.golden.store import DumpWriter
 from parity.golden.trust import device_modules
 from parity.golden.views import DumpView
+from parity.golden.writer import DumpWriter
 from parity.grid import Grid, grids
 from parity.layers import Layers, run_layers, within
 from parity.looping import drive_loop, generate_loop, token_ids

@@ -26,7 +26,7 @@ from parity.factories import options_of
 from parity.families import FAMILIES, Family
 from parity.gates import GATES, run_gate
 from parity.gates.context import GateContext
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, TrustedGolden

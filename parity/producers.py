@@ -13,7 +13,8 @@ from parity.bundled import published_configs, tiny
 from parity.errors import NotOffered, UsageError
 from parity.factories import ENGINES, Factory
 from parity.golden.asked import asked_smaller, refuse_options, refuse_unknown
-from parity.golden.manifest import Model, Producer
+from parity.golden.checkpoints import Model
+from parity.golden.producer import Producer
 from parity.golden.smaller import Smaller
 from parity.golden.store import Dump
 from parity.golden.views import DumpView, TrustedGolden

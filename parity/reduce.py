@@ -16,7 +16,7 @@ from parity.diagnose.failing_run import FailingRun, failures, find_failing_run
 from parity.diagnose.ranks import RankMismatch, rank_causes
 from parity.drive import RunRequest, run_device
 from parity.errors import Inconclusive, ParityError, UsageError
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, TrustedGolden

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from parity.contract.lines import Checked
     from parity.diagnose import Diagnosis
     from parity.diagnose.gates import GateCause
-    from parity.golden.manifest import Mode
+    from parity.golden.fields import Mode
     from parity.golden.store import Dump
     from parity.golden.views import DumpView, TrustedGolden
     from parity.isolation import ProcessLimits

@@ -11,7 +11,7 @@ import click
 from parity.cli.common import json_option, progress, write_json
 
 if TYPE_CHECKING:
-    from parity.golden.manifest import Mode
+    from parity.golden.fields import Mode
 
 
 @click.command()

@@ -32,7 +32,7 @@ from parity.cli.tensors import OWN, diff_pair, pair_options, refuse_mixed
 if TYPE_CHECKING:
     from parity.compare.breakdown import Slice
     from parity.golden.choice import Wanted
-    from parity.golden.manifest import Mode
+    from parity.golden.fields import Mode
     from parity.golden.views import DumpView
 
 

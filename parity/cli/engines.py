@@ -13,7 +13,7 @@ from parity.plain import echo
 
 if TYPE_CHECKING:
     from parity.golden.choice import Wanted
-    from parity.golden.manifest import Mode
+    from parity.golden.fields import Mode
     from parity.golden.store import Dump
 
 

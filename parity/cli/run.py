@@ -27,7 +27,7 @@ from parity.cli.common import (
 
 if TYPE_CHECKING:
     from parity.golden.choice import Wanted
-    from parity.golden.manifest import Mode
+    from parity.golden.fields import Mode
 
 
 @click.command()

@@ -15,7 +15,7 @@ from parity.compare.structure import Finding
 from parity.diagnose.ranks import RankMismatch, RankView, first_failing_rank, rank_mismatch
 from parity.diagnose.residuals import Residual, report_residuals
 from parity.drive import RunRequest, run_device
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.store import Dump
 from parity.golden.views import DumpView, GoldenSlice, TrustedGolden
 from parity.policy import Policy

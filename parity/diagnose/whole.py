@@ -28,7 +28,7 @@ from parity.drive import generate
 from parity.errors import NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import GateReport
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.trust import refuse_less
 from parity.golden.views import DumpView, TrustedGolden
 from parity.isolation import ProcessLimits

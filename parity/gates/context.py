@@ -16,7 +16,7 @@ from parity.compare.report import Report
 from parity.compare.rows import HALF_ULP, NOISY, WIDEST, stage_rows
 from parity.drive import RunRequest, run_device
 from parity.errors import Inconclusive, NotOffered, UsageError
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.sources import digests
 from parity.golden.store import Dump
 from parity.golden.trust import device_modules, enumerated, refuse_less

@@ -22,7 +22,7 @@ from parity.errors import Inconclusive, NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.gates.golden_tokens import GoldenTokens
-from parity.golden.manifest import PromptCase
+from parity.golden.case import PromptCase
 from parity.seam import Device, Inspectable, Looping
 from parity.shown import stages_of
 from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS

@@ -107,7 +107,7 @@ def test_an_interrupted_dump_leaves_nothing(parity, monkeypatch):
         assert list(parity.home.glob("goldens/.*"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("parity.golden.store.DumpWriter.add", interrupted)
+    monkeypatch.setattr("parity.golden.writer.DumpWriter.add", interrupted)
     found = parity("dump-golden")
     assert found.code == 130 and "interrupted" in found.err
     assert list(parity.home.glob("goldens/*")) == list(parity.home.glob("goldens/.*")) == []
