@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from parity.compare import comparable, compare
+from parity.compare import compare
 from parity.compare.places import DISGUISED, excess
+from parity.compare.preconditions import comparable
 from parity.compare.report import RANK, Report, StageResult
 from parity.compare.rows import same_rows
 from parity.errors import UsageError

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from parity.compare import comparable
+from parity.compare.preconditions import comparable
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import Inconclusive
 from parity.gates.acceptance_counts import AcceptanceCounts, ForcedRounds, contradictions, counts_match, forced_rounds
