@@ -28,7 +28,7 @@ from parity.compare import compare
 from parity.compare.rows import stage_rows
 from parity.device.faults.planting import during
 from parity.device.pipeline import Pipeline
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.families import FAMILIES
 from parity.faults import small_golden
 from parity.golden.fields import Mode
@@ -39,6 +39,7 @@ from parity.policy import read_policy
 from parity.producers import builder
 from parity.references.drafting import load_loop
 from parity.references.prompts import read_prompts
+from parity.run_request import RunRequest
 
 KINDS = ("p-eagle", "eagle-3", "draft-model")
 CACHES = (("", False), ("fp8_e4m3", False), ("fp8_e4m3", True), ("fp8_e5m2", False))

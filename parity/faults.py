@@ -20,7 +20,7 @@ from parity.compare import compare
 from parity.compare.basis import Rerun
 from parity.compare.places import judged_inputs, segment
 from parity.compare.report import FAIL, WARN, Report
-from parity.drive import RunRequest, free_rounds, run_device
+from parity.drive import run_device
 from parity.errors import ParityError, UsageError
 from parity.factories import options_of
 from parity.families import FAMILIES, Family
@@ -35,6 +35,8 @@ from parity.partial import scratch
 from parity.policy import read_policy
 from parity.producers import dump_golden
 from parity.progress import Progress, quiet
+from parity.rounds import free_rounds
+from parity.run_request import RunRequest
 from parity.seam import Device
 from parity.stages import TARGET_TOKENS
 

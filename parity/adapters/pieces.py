@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.adapters.convert import to_numpy
 from parity.arrays import Array
-from parity.drive import Precision
+from parity.device_fits import Precision
 from parity.errors import UsageError
 from parity.golden import shards
 from parity.golden.case import Case, Generation, Parted, PromptCase, declared_shown

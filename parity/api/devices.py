@@ -61,7 +61,6 @@ def run_device(
         NotOffered: it does not run layers alone.
         DeviceFailed: it raised.
     """
-    from parity.drive import RunRequest
     from parity.drive import run_device as drive
     from parity.golden.smaller import Smaller
     from parity.golden.store import Dump
@@ -69,6 +68,7 @@ def run_device(
     from parity.layers import Layers
     from parity.producers import device as build
     from parity.producers import layered
+    from parity.run_request import RunRequest
 
     refuse_unopened(golden=golden)
     if mode not in ("chained", "local"):

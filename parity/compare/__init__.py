@@ -25,16 +25,7 @@ from parity.compare.kept import refuse_without, resting_on
 from parity.compare.lucky import with_more_roundings
 from parity.compare.places import attest, mark, shows_first_in, witnesses
 from parity.compare.preconditions import comparable, refuse_unmatched
-from parity.compare.report import (
-    DISPUTED,
-    FAIL,
-    INCONCLUSIVE,
-    ROUNDED,
-    UNSHOWN_EXPERTS,
-    Report,
-    StageResult,
-    conclude,
-)
+from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, ROUNDED, UNSHOWN_EXPERTS, Report, StageResult, conclude
 from parity.compare.stage import judge_stage, row_of
 from parity.compare.structure import Finding, check_structure
 from parity.golden.views import DumpView, TrustedGolden

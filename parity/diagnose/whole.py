@@ -24,7 +24,6 @@ from parity.diagnose.failing_run import (
 from parity.diagnose.gates import BEFORE_STAGES, GateCause, gate_causes, missing_evidence, run_until_failure
 from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
 from parity.diagnose.trials import PromptTrials
-from parity.drive import generate
 from parity.errors import NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import GateReport
@@ -36,6 +35,7 @@ from parity.oracles import ReferenceRerun
 from parity.policy import Policy, read_policy
 from parity.producers import counterfactuals, gate_context
 from parity.progress import Progress, quiet
+from parity.rounds import generate
 from parity.seam import Batched
 
 BEHIND_LIMIT = 20.0

@@ -19,7 +19,7 @@ from parity.device.engines import numpy_engine, xla_engine
 from parity.device.faults import CATALOGUE
 from parity.device.faults.planting import during
 from parity.device.kernels import quantised
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.errors import NotOffered, UsageError
 from parity.factories import Factory
 from parity.faults import FaultRunRequest, choose_faults, compare_planted
@@ -33,6 +33,7 @@ from parity.policy import read_policy
 from parity.producers import builder
 from parity.references.kv_cache import Quantiser, read_scales
 from parity.references.seam import load as load_references
+from parity.run_request import RunRequest
 
 FORMATS = {"fp8_e4m3": (3, -6, 448.0), "fp8_e5m2": (2, -14, 57344.0)}
 """Bits of the mantissa, the exponent of the smallest normal number, and the largest number."""

@@ -16,10 +16,11 @@ from parity.api import check_device, compare_dumps
 from parity.compare.between import DeviceDifference
 from parity.device import stored
 from parity.device import torch as torch_device
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.errors import UsageError
 from parity.golden.store import Dump
 from parity.producers import builder, present_engines
+from parity.run_request import RunRequest
 from parity.seam import Sampling
 from tests.sample import cover, sample
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from parity.drive import generate, untapped
 from parity.golden.store import Dump
 from parity.references.capture import ignore
 from parity.references.chain import ChainLoop
@@ -16,6 +15,7 @@ from parity.references.drafting import load_loop
 from parity.references.dump import Request, dump_golden
 from parity.references.prompts import read_prompts
 from parity.references.seam import Reference
+from parity.rounds import generate, untapped
 from parity.stages import declared
 from parity.trace import ForcingTrace, Trace
 
