@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from parity.builders import device as build_device
 from parity.compare import compare
 from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, Place, Report
@@ -22,7 +23,6 @@ from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, TrustedGolden
 from parity.oracles import ReferenceRerun
 from parity.policy import Policy, read_policy
-from parity.producers import device as build_device
 from parity.producers import dump_golden, is_plain
 from parity.progress import quiet
 from parity.run_request import RunRequest

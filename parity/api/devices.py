@@ -61,13 +61,13 @@ def run_device(
         NotOffered: it does not run layers alone.
         DeviceFailed: it raised.
     """
+    from parity.builders import device as build
+    from parity.builders import layered
     from parity.drive import run_device as drive
     from parity.golden.smaller import Smaller
     from parity.golden.store import Dump
     from parity.home import fresh
     from parity.layers import Layers
-    from parity.producers import device as build
-    from parity.producers import layered
     from parity.run_request import RunRequest
 
     refuse_unopened(golden=golden)

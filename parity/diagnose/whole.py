@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from parity.builders import gate_context
 from parity.compare.report import Report
 from parity.diagnose import Diagnosis, diagnose, inconclusive, renumbered, undecided
 from parity.diagnose.clock import SearchClock
@@ -33,7 +34,7 @@ from parity.golden.views import DumpView, TrustedGolden
 from parity.isolation import ProcessLimits
 from parity.oracles import ReferenceRerun
 from parity.policy import Policy, read_policy
-from parity.producers import counterfactuals, gate_context
+from parity.producers import counterfactuals
 from parity.progress import Progress, quiet
 from parity.rounds import generate
 from parity.seam import Batched

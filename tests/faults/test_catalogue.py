@@ -15,7 +15,7 @@ from parity.device import faults
 from parity.device.faults import CATALOGUE, CONDITIONAL, LEFT_OUT
 from parity.errors import UsageError
 from parity.families import FAMILIES
-from parity.faults import PROMPTS
+from parity.fault_choice import PROMPTS
 from parity.gates import GATES
 from parity.guard import guard
 from parity.reports.faults import page

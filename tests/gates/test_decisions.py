@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from parity.api import run_device
+from parity.builders import builder
 from parity.compare.basis import Basis
 from parity.compare.choices import SAME
 from parity.errors import Inconclusive
@@ -19,7 +20,6 @@ from parity.gates.decisions import GROUPS, PlantedTies, _same
 from parity.gates.decisions_rows import DraftVocabulary, JudgedRows, _moved, _slots, judge_rows, read_draft_vocabulary
 from parity.golden.store import Dump
 from parity.isolation.device import _offers
-from parity.producers import builder
 from parity.seam import RankTap, RowTap
 
 FAULTS, OTHERS = "parity.device.faults:", "tests.gates.choice_faults:"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from parity import device
+from parity.builders import builder
 from parity.compare.sampling.oracle import processed, residual, round_outcomes
 from parity.compare.sampling.replay import decisions, of_tokens
 from parity.compare.sampling.round import SampledRound
@@ -28,7 +29,6 @@ from parity.gates.sampling.rounds import Play, sampled, table
 from parity.guard import guard
 from parity.isolation import ProcessLimits
 from parity.partly_shown import shown_only
-from parity.producers import builder
 from parity.seam import Sampling
 from tests.gates import planted
 from tests.gates.asked import Asked

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from parity.builders import builder
 from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.taps import tapped_streams
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice
-from parity.producers import builder
 from tests.sample import WHOLE
 
 IN_OF = ["target.layers.1.out", "target.layers.3.out", "target.layers.4.out"]
