@@ -25,6 +25,9 @@ def precision_of(says: Description) -> Precision:
 
 
 def refuse_other_shapes(golden: DumpView, says: Description, loop: bool) -> None:
+    """Raises:
+    UsageError: what a device describes is not what the golden was made with.
+    """
     model, case = golden.manifest.model, golden.manifest.case
     for what, device, reference in (
         ("target layers", says.num_layers, model.num_layers),
@@ -35,12 +38,7 @@ def refuse_other_shapes(golden: DumpView, says: Description, loop: bool) -> None
     ):
         if device != reference:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")
-    read = model.target.constants.get("eos_token_id", ())
-    if missing := sorted({*(read if isinstance(read, tuple) else (read,))} - {*says.eos}):
-        raise UsageError(
-            f"device {says.name} ends no generation at {', '.join(map(str, missing))} (`Description.eos`), the golden "
-            f"{golden.folder} does"
-        )
+    _ends(golden, says)
     if case.schedule and (loop or not says.varies_k):
         said = ", ".join(map(str, case.schedule))
         raise UsageError(
@@ -48,6 +46,23 @@ def refuse_other_shapes(golden: DumpView, says: Description, loop: bool) -> None
             f"{golden.folder} {said} in turn"
         )
     _samples(golden, says, loop)
+    _positions(golden, says)
+    _family(golden, says)
+
+
+def _ends(golden: DumpView, says: Description) -> None:
+    """The golden's end tokens end a generation."""
+    read = golden.manifest.model.target.constants.get("eos_token_id", ())
+    if missing := sorted({*(read if isinstance(read, tuple) else (read,))} - {*says.eos}):
+        raise UsageError(
+            f"device {says.name} ends no generation at {', '.join(map(str, missing))} (`Description.eos`), the golden "
+            f"{golden.folder} does"
+        )
+
+
+def _positions(golden: DumpView, says: Description) -> None:
+    """The longest prompt fits with its budget and drafts."""
+    case = golden.manifest.case
     longest = max(case.prompts, key=lambda prompt: len(prompt.ids))
     need = len(longest.ids) + case.max_new_tokens + case.k
     if need > says.max_positions:
@@ -55,6 +70,11 @@ def refuse_other_shapes(golden: DumpView, says: Description, loop: bool) -> None
             f"device {says.name} has {says.max_positions} positions; prompt {longest.id} of the golden {golden.folder} "
             f"needs {need}: {len(longest.ids)} tokens, {case.max_new_tokens} new ones and {case.k} drafts"
         )
+
+
+def _family(golden: DumpView, says: Description) -> None:
+    """The drafter is of the golden's family; one that does not say is of those on taps."""
+    model = golden.manifest.model
     has = family_of(model.family).has
     fits = says.family == model.family if says.family else TAPS in has and BLOCK not in has
     if not fits:
@@ -75,6 +95,9 @@ def _samples(golden: DumpView, says: Description, loop: bool) -> None:
 
 
 def refuse_missing_stages(golden: DumpView) -> None:
+    """Raises:
+    UsageError: the golden has not every stage whole, and a local run starts each from the golden's input.
+    """
     if golden.keeps:
         raise UsageError(
             f"{golden.folder} keeps some of its tensors as less than whole; a local comparison starts every stage from "
