@@ -21,6 +21,7 @@ from parity.gates.decisions_rows import DraftVocabulary, JudgedRows, _moved, _sl
 from parity.golden.store import Dump
 from parity.isolation.device import _offers
 from parity.seam import RankTap, RowTap
+from tests.sample import by_night
 
 FAULTS, OTHERS = "parity.device.faults:", "tests.gates.choice_faults:"
 TARGET, VERIFY, DRAFTER, OWN, TIES = range(5)
@@ -170,6 +171,7 @@ def test_rounds_that_are_missing_are_no_pass(gate, shallow_golden, tmp_path):
     assert check.verdict == "inconclusive" and "verify" in check.name
 
 
+@by_night
 def test_a_run_that_was_not_forced_is_no_pass(shallow_golden, remake_small_golden, tmp_path):
     """Of twelve tokens, one of which rounding takes for another."""
     model = shallow_golden.manifest.model

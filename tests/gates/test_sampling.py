@@ -32,7 +32,7 @@ from parity.partly_shown import shown_only
 from parity.seam import Sampling
 from tests.gates import planted
 from tests.gates.asked import Asked
-from tests.sample import WHOLE, by_night, sample
+from tests.sample import WHOLE, by_night, cover, sample
 
 FULL = Sampling(temperature=0.7, top_k=6, top_p=0.9, min_p=0.05)
 
@@ -169,9 +169,8 @@ def test_a_device_that_samples_at_temperature_zero_fails(judged):
     assert lines["replay, match, plain"].verdict == "pass"
 
 
-@pytest.mark.parametrize("rule", sampling.RULES)
-@pytest.mark.parametrize("engine", ["numpy", "xla"])
-def test_at_temperature_zero_the_rule_alone_is_greedy(rule, engine):
+@pytest.mark.parametrize(("engine", "rule"), cover(product(("numpy", "xla"), sampling.RULES)))
+def test_at_temperature_zero_the_rule_alone_is_greedy(engine, rule):
     """Ties go to the lowest id, and no row becomes NaN; the oracle says the same."""
     random, settings = np.random.default_rng(2), Sampling(temperature=0, top_k=3, top_p=0.5, rule=rule)
     target, draft = (random.integers(0, 4, (64, rows, 6)).astype(np.float32) for rows in (3, 2))

@@ -20,6 +20,7 @@ from parity.golden.reading import read_manifest
 from parity.golden.store import Dump
 from parity.golden.writer import DumpWriter, unchanged_rows
 from parity.stages import declared
+from tests.sample import by_night
 
 NAMES = declared(1, 1)
 SCHEMA = Path(__file__).parents[2] / "docs" / "golden.schema.json"
@@ -155,6 +156,7 @@ def test_the_published_schema_is_current():
     assert json.loads(SCHEMA.read_text()) == Manifest.model_json_schema()
 
 
+@by_night
 def test_dumping_again_gives_the_same_tensors_bit_for_bit(shallow_golden, tmp_path, remake_small_golden):
     model, tokens = shallow_golden.manifest.model, shallow_golden.manifest.case.max_new_tokens
     pair = {side: Path(getattr(model, side).path) for side in ("target", "drafter")}
