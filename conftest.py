@@ -169,7 +169,7 @@ def family_golden(once_for_all) -> Callable[[str], TrustedGolden]:
     """The golden that a family's faults are judged by: two chat prompts, cut but for prompt lookup's, K = 4."""
     from parity.api import open_golden
     from parity.families import FAMILIES
-    from parity.faults import PROMPTS, TOKENS, small_golden
+    from parity.fault_choice import PROMPTS, TOKENS, small_golden
 
     def opened(family: str) -> TrustedGolden:
         def make(out: Path) -> None:

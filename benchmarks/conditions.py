@@ -24,15 +24,16 @@ sys.path.insert(0, str(HOUSE))
 
 from benchmarks.diagnosis import answered_by, says_the_same  # noqa: E402
 from parity.api import diagnose_device, open_golden  # noqa: E402
+from parity.builders import builder  # noqa: E402
 from parity.compare import compare  # noqa: E402
 from parity.device.faults import CATALOGUE  # noqa: E402
 from parity.device.faults.conditional import JOINT, drawn  # noqa: E402
 from parity.diagnose import clock  # noqa: E402
-from parity.drive import RunRequest, run_device  # noqa: E402
-from parity.faults import small_golden  # noqa: E402
+from parity.drive import run_device  # noqa: E402
+from parity.fault_choice import small_golden  # noqa: E402
 from parity.golden.store import Dump  # noqa: E402
 from parity.policy import read_policy  # noqa: E402
-from parity.producers import builder  # noqa: E402
+from parity.run_request import RunRequest  # noqa: E402
 
 
 def compared(golden, name: str, precision: str) -> dict:

@@ -30,7 +30,7 @@ from parity.api import diagnose_device, open_golden  # noqa: E402
 from parity.device.faults import CATALOGUE  # noqa: E402
 from parity.diagnose import clock  # noqa: E402
 from parity.families import FAMILIES  # noqa: E402
-from parity.faults import choose_faults, small_golden  # noqa: E402
+from parity.fault_choice import choose_faults, small_golden  # noqa: E402
 
 NAMED = json.loads(Path(__file__).with_name("diagnosis.json").read_text())
 """Fault id to the hypotheses that say the same thing, where the ids differ."""

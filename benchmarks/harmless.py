@@ -20,12 +20,12 @@ import numpy as np
 
 sys.path[0] = str(Path(__file__).parents[1])  # not this folder: its device.py is not the device
 
+from parity.builders import builder, clean_devices  # noqa: E402
 from parity.gates import run_gates  # noqa: E402
 from parity.gates.context import GateContext  # noqa: E402
 from parity.golden.store import Dump  # noqa: E402
 from parity.nightly import metrics  # noqa: E402
 from parity.nightly.judge import MODES  # noqa: E402
-from parity.producers import builder, clean_devices  # noqa: E402
 
 GATES = ("decisions", "acceptance")
 FIRST = "numpy"

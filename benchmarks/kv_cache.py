@@ -23,22 +23,23 @@ from typing import Any
 import numpy as np
 import torch
 
+from parity.builders import builder
 from parity.bundled import scaled_pair, tiny
 from parity.compare import compare
 from parity.compare.rows import stage_rows
 from parity.device.faults.planting import during
 from parity.device.pipeline import Pipeline
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.families import FAMILIES
-from parity.faults import small_golden
-from parity.golden.manifest import Mode
+from parity.fault_choice import small_golden
+from parity.golden.fields import Mode
 from parity.golden.store import Dump
 from parity.golden.views import GoldenSlice, TrustedGolden
 from parity.metrics import measure
 from parity.policy import read_policy
-from parity.producers import builder
 from parity.references.drafting import load_loop
 from parity.references.prompts import read_prompts
+from parity.run_request import RunRequest
 
 KINDS = ("p-eagle", "eagle-3", "draft-model")
 CACHES = (("", False), ("fp8_e4m3", False), ("fp8_e4m3", True), ("fp8_e5m2", False))

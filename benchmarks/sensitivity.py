@@ -22,13 +22,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from parity.builders import device
 from parity.calibrate import judge
 from parity.compare.report import FAIL, PASS, Report
 from parity.device.engines.numpy_engine import Array
 from parity.golden.store import Dump
 from parity.golden.views import PromptSlice
 from parity.policy import read_policy
-from parity.producers import device, dump_golden
+from parity.producers import dump_golden
 
 COSINES = (0.999, 0.99, 0.98)
 LOWEST, HIGHEST = -128, 24

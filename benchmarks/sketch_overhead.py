@@ -25,14 +25,14 @@ from jax import lax
 
 import parity.device.drafter as drafter_module
 import parity.device.target as target_module
+from parity.builders import builder
 from parity.device.config import TargetConfig
 from parity.device.kernels.target_layer import target_layer
-from parity.faults import small_golden
+from parity.fault_choice import small_golden
 from parity.golden.keeping import Keeping
 from parity.golden.smaller import Smaller
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
-from parity.producers import builder
 from parity.sketch import projection
 from parity.trace import Trace
 

@@ -22,17 +22,18 @@ from typing import Any
 import numpy as np
 
 from parity.api import compare_dumps, run_device
+from parity.builders import builder, planted_faults
 from parity.compare.intervals import CONFIDENCE, factors, freedom
 from parity.compare.report import FAIL
-from parity.drive import RunRequest
 from parity.drive import run_device as drive
-from parity.faults import MODES, choose_faults, small_golden
+from parity.fault_choice import choose_faults, small_golden
+from parity.faults import MODES
 from parity.golden.smaller import Smaller, smaller_golden
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import TrustedGolden
 from parity.guard import unguarded
-from parity.producers import builder, planted_faults
+from parity.run_request import RunRequest
 from parity.sketch import EXTRA, sketch
 
 TOPLOC = 258

@@ -21,8 +21,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC"):
 
 from parity.bench import read_workload  # noqa: E402
 from parity.bundled import tiny  # noqa: E402
-from parity.drive import untapped  # noqa: E402
 from parity.factories import Factory  # noqa: E402
+from parity.rounds import untapped  # noqa: E402
 from parity.seam import UNWATCHED, Device, Tap  # noqa: E402
 
 K = 4

@@ -17,12 +17,13 @@ from typing import Any
 from parity.compare import compare
 from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, StageResult
-from parity.drive import RunRequest, run_device
-from parity.golden.manifest import Mode
+from parity.drive import run_device
+from parity.golden.fields import Mode
 from parity.golden.store import Dump
 from parity.golden.views import GoldenSlice, JoinedGoldens, TrustedGolden
 from parity.partial import scratch
 from parity.policy import Policy
+from parity.run_request import RunRequest
 from parity.seam import Device
 
 MODES: tuple[Mode, ...] = ("local", "chained")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.drive import untapped
 from parity.errors import Inconclusive
+from parity.rounds import untapped
 from parity.seam import Device
 from parity.stages import VERIFY_LOGITS, VERIFY_TOKENS
 

@@ -11,7 +11,7 @@ from parity.compare import compare
 from parity.compare.basis import Rerun
 from parity.compare.between import DeviceDifference, compare_devices
 from parity.compare.report import Report, conclude
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.views import DumpView, TrustedGolden
 from parity.policy import read_policy
 from parity.reproducing import Argument, command_line

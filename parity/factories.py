@@ -14,7 +14,9 @@ from typing import Any
 
 from parity.errors import NotOffered, UsageError
 from parity.factory_options import read_option, takes
-from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
+from parity.guard import check_description, guard
+from parity.guarded_call import call_guarded, watch_threads
+from parity.guarded_kinds import Guarded
 from parity.partly_shown import shown_only
 from parity.seam import Batched, Device, Layered, Multiply, Operate, Operation, Operations, Rotary, Work
 

@@ -94,7 +94,7 @@ class Grid:
 
 
 class KeptCase(Protocol):
-    """What a golden's case says of its caches: see `parity.golden.manifest.Case`."""
+    """What a golden's case says of its caches: see `parity.golden.case.Case`."""
 
     @property
     def kv_cache(self) -> str:

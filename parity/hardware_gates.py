@@ -12,7 +12,7 @@ import pytest
 
 from parity.api import compare_dumps, open_golden, run_device
 from parity.compare.report import Report
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.trust import trusted
 from parity.golden.views import TrustedGolden
 from parity.producers import dump_golden

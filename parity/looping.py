@@ -10,7 +10,7 @@ import numpy as np
 
 from parity import limits
 from parity.errors import DeviceFailed, UsageError
-from parity.golden.manifest import Generation
+from parity.golden.case import Generation
 from parity.seam import Looping, Tap
 from parity.stages import ACCEPT_EMITTED, ACCEPT_LENGTH, DRAFT_TOKENS, TARGET_TOKENS, VERIFY_TOKENS
 from parity.trace import ForcingTrace

@@ -9,22 +9,23 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from parity.builders import device as build_device
 from parity.compare import compare
 from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.failing_run import FailingRun, failures, find_failing_run
 from parity.diagnose.ranks import RankMismatch, rank_causes
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.errors import Inconclusive, ParityError, UsageError
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, TrustedGolden
 from parity.oracles import ReferenceRerun
 from parity.policy import Policy, read_policy
-from parity.producers import device as build_device
 from parity.producers import dump_golden, is_plain
 from parity.progress import quiet
+from parity.run_request import RunRequest
 from parity.seam import Device
 
 SLACK = 2

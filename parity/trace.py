@@ -144,7 +144,7 @@ class Trace:
 
     def ranks(self, stage: str, shards: Sequence[NDArray[Any]], sharding: str) -> Sequence[NDArray[Any]]:
         """Record each rank's tensor and what they merge to; see `parity.seam.RankTap`."""
-        from parity.golden.shards import merge_shards, split
+        from parity.golden.ranks import merge_shards, split
 
         axes = self.declared[stage].stage.axes if stage in self.declared else ()
         whole = merge_shards(stage, shards, sharding, axes)

@@ -10,7 +10,7 @@ from parity.partial_kv import PartialKV
 from parity.references.checkpoint import TARGET, read_config
 from parity.references.drafter_config import FamilyConfig
 from parity.references.drafting import drafter_config
-from parity.references.loop import admit_drafts, admit_rows
+from parity.references.fits import admit_drafts, admit_rows
 from parity.references.prompts import read_prompts
 from parity.references.request import GoldenRequest
 

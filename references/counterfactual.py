@@ -14,7 +14,7 @@ from torch import Tensor
 from parity.references.drafting import load_loop
 from parity.references.hypotheses.catalogue import Hypothesis
 from parity.references.hypotheses.mutating import NotApplicable
-from parity.references.loop import Recorder, Result
+from parity.references.loop_state import Recorder, Result
 from parity.references.products import Product, watched
 from parity.references.remembered import RememberedLayers
 

@@ -16,14 +16,16 @@ from typing import Any
 
 import torch
 
+from parity.golden.checkpoints import Checkpoint
 from parity.golden.digests import digest_files
+from parity.golden.fields import Variant
 from parity.golden.keeping import Keeping
-from parity.golden.manifest import Checkpoint, Producer, ProducerPart, Variant
 from parity.golden.parts import Parts
+from parity.golden.producer import Producer, ProducerPart
 from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
 from parity.golden.spool import Spool
-from parity.golden.store import DumpWriter
+from parity.golden.writer import DumpWriter
 from parity.references.admission import admitted
 from parity.references.constants import constants
 from parity.references.drafting import drafting, load_loop

@@ -7,10 +7,9 @@ P-EAGLE, in `chain` for EAGLE-3, in `block` for DFlash and in `draft_model` for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,20 +21,14 @@ from parity.partial_kv import PartialKV
 from parity.references.capture import Wrapped, torch_tap
 from parity.references.drafter_config import FamilyConfig
 from parity.references.drafter_layers import KVCache
+from parity.references.fits import admit_drafts, admit_rows
 from parity.references.kv_cache import QuantisedKVCache, Quantiser, quantiser
+from parity.references.loop_state import Recorder, Result, State
 from parity.references.partial_kv import PartialKVCache
 from parity.references.points import point
 from parity.references.sampling import Sampler
 from parity.references.target import Target
 from parity.seam import Sampling
-
-
-class Recorder(Protocol):
-    """A tap that also wants to know which round it is."""
-
-    def begin(self, round_: int) -> None: ...
-
-    def __call__(self, stage: str, value: Any) -> Any: ...
 
 
 class Drafter(Protocol):
@@ -46,94 +39,8 @@ class Drafter(Protocol):
         """What its config.json says."""
 
 
-def admit_drafts(schedule: Sequence[int], config: FamilyConfig) -> None:
-    """Refuse a K of a round, of these in turn, that a drafter of this config was not made for.
-
-    Raises:
-        UsageError: one is below 0 or above the most that it drafts, or no round drafts.
-    """
-    highest, most = max(schedule, default=0), config.max_drafts
-    if highest < 1 or min(schedule) < 0 or (most is not None and highest > most):
-        drafts = "any number of" if most is None else f"1 to {most}"
-        limit = "" if most is None else f" ({config.limit} of its config)"
-        said = ",".join(map(str, schedule))
-        raise UsageError(
-            f"-k {said}: this drafter drafts {drafts} tokens in a round{limit}, or 0 in rounds between such ones"
-        )
-
-
-def admit_rows(length: int, budget: int, most: int, sides: Mapping[str, int], asked: int | None = None) -> None:
-    """Refuse a prompt of so many tokens that does not fit the context with its budget and the most drafts of a round.
-
-    Args:
-        sides: positions that target and drafter have by their configs.
-        asked: those that were asked for, where they may be fewer.
-
-    Raises:
-        UsageError: it is too short or too long, or there is no budget.
-    """
-    if length < 2:
-        raise UsageError(f"a prompt of {length} tokens is too short: the drafter pairs each token with the one before")
-    if budget < 1:
-        raise UsageError(f"--max-new-tokens {budget}: at least 1 is needed")
-    need, narrow = length + budget + most, min(sides, key=lambda side: sides[side])
-    if need <= (context := asked or sides[narrow]):
-        return
-    limited = f"the {narrow} has {context} (max_position_embeddings of its config)"
-    if context < sides[narrow]:
-        limited = f"{context} were asked for (max_positions)"
-    raise UsageError(
-        f"a prompt of {length} tokens, {budget} new tokens and {most} drafts need {need} positions; {limited}"
-    )
-
-
 T = TypeVar("T", bound=Target)
 D = TypeVar("D", bound=Drafter)
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came out: all emitted ids, and per verify round how many, and how many of them were drafts."""
-
-    emitted: tuple[int, ...]
-    acceptance_length: tuple[int, ...]
-    accepted_drafts: tuple[int, ...]
-    finish: Literal["eos", "length"]
-
-
-@dataclass
-class State:
-    """One sequence under way.
-
-    Attributes:
-        tap: is handed every stage.
-        budget: tokens to emit at most.
-        emitted: ids so far; the prefill's comes first.
-        length: rows of the target's cache that belong to emitted tokens.
-        draft_length: the same of the drafter's cache.
-        cache: the drafter's.
-        pending_taps: [C, T*H], the taps of the emitted tokens that the drafter has not run over.
-        prompt: ids [S].
-        round: of those begun; the prefill is 0.
-        proposed: draft logits [n, VD] of this round, where it samples, pass by pass.
-        chained: the drafts that this round's rows behind `draft_length` carry, where a family may keep such rows.
-    """
-
-    tap: Wrapped
-    budget: int
-    emitted: list[int] = field(default_factory=list)
-    length: int = 0
-    draft_length: int = 0
-    cache: KVCache = field(default_factory=KVCache)
-    pending_taps: Tensor = field(default_factory=lambda: torch.empty(0, 0))
-    prompt: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
-    round: int = 0
-    proposed: tuple[Tensor, ...] = ()
-    chained: tuple[int, ...] = ()
-
-    def copy(self) -> State:
-        """A state that no step changes; steps never change tensors in place."""
-        return replace(self, emitted=list(self.emitted), cache=self.cache.copy())
 
 
 class SpeculativeLoop(Generic[T, D]):

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from parity.golden.manifest import Producer
+from parity.golden.producer import Producer
 from parity.references import drafting, dump, gpt_oss, runs, stored
 from parity.references.capture import TorchTap, Wrapped, ignore
 from parity.references.checkpoint import read_eos

@@ -11,10 +11,13 @@ import numpy as np
 
 from parity.errors import UsageError
 from parity.families import Family
+from parity.golden.case import Case, Generation, KeptStages, PromptCase
+from parity.golden.checkpoints import Checkpoint, Model
 from parity.golden.digests import digest_files
-from parity.golden.manifest import Case, Checkpoint, Generation, KeptStages, KVScales, Model, Producer, PromptCase
+from parity.golden.fields import KVScales
+from parity.golden.producer import Producer
 from parity.golden.provenance import checkpoint, now, with_constants
-from parity.golden.store import DumpWriter
+from parity.golden.writer import DumpWriter
 from parity.sampling import as_text, written
 from parity.seam import Sampling
 from parity.stages import Named, inputs, select
@@ -73,7 +76,7 @@ class Dumped:
 
     `constants` are what it read of the two config.json files, `partial_kv` the pages that a drafter's row attends to,
     `kv_cache` the formats of the caches; see `parity.seam.Description`. `kv_scales` are by side, part and layer.
-    `draft_vocabulary`: see `parity.golden.manifest.Model`. `kept` and `positions`: see `parity.golden.manifest.Case`.
+    `draft_vocabulary`: see `parity.golden.checkpoints.Model`. `kept` and `positions`: see `parity.golden.case.Case`.
     """
 
     producer: Producer

@@ -16,10 +16,12 @@ import torch
 from transformers.utils import logging
 
 from parity.errors import Inconclusive
-from parity.golden.manifest import Case, Model, Producer
+from parity.golden.case import Case
+from parity.golden.checkpoints import Model
+from parity.golden.producer import Producer
 from parity.golden.provenance import now
-from parity.golden.store import DumpWriter
 from parity.golden.views import DumpView
+from parity.golden.writer import DumpWriter
 from parity.references import plain
 from parity.references.drafting import load_loop
 from parity.references.dump import own_producer

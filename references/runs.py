@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from parity.golden.manifest import Generation, Variant
+from parity.golden.case import Generation
+from parity.golden.fields import Variant
 from parity.golden.smaller import Smaller
-from parity.golden.store import DumpWriter
+from parity.golden.writer import DumpWriter
 from parity.references.loop import SpeculativeLoop
 from parity.references.request import GoldenRequest, Numbered
 from parity.references.roundings import pooled

@@ -12,7 +12,8 @@ from parity.reports.console import STYLE, console
 from parity.reproducing import command_line
 
 if TYPE_CHECKING:
-    from parity.golden.manifest import Case, TensorRow
+    from parity.golden.case import Case
+    from parity.golden.manifest import TensorRow
     from parity.golden.verify import Verified
     from parity.plan import GoldenPlan
 

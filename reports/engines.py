@@ -9,7 +9,7 @@ from rich.text import Text
 
 from parity.compare.report import Report, StageResult
 from parity.engines import MODES, EngineMatrix
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.reports.console import STYLE, console
 
 UNITS = {"bfloat16": "x noise", "float32": "relative to the golden's RMS"}

@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
-from parity.faults import FaultComparison, FaultOutcome, PlantableFault
+from parity.fault_choice import PlantableFault
+from parity.faults import FaultComparison, FaultOutcome
 from parity.reports.console import STYLE, console
 
 HEAD = """# Planted faults

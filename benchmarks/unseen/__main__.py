@@ -21,13 +21,14 @@ from tempfile import TemporaryDirectory
 from benchmarks.diagnosis import answered_by
 from benchmarks.unseen import FAULTS
 from parity.api import diagnose_device, open_golden
+from parity.builders import builder
 from parity.compare import compare
 from parity.diagnose import clock
-from parity.drive import RunRequest, run_device
-from parity.faults import small_golden
+from parity.drive import run_device
+from parity.fault_choice import small_golden
 from parity.golden.store import Dump
 from parity.policy import read_policy
-from parity.producers import builder
+from parity.run_request import RunRequest
 
 
 def compared(golden, name: str, precision: str, mode: str = "local") -> dict:

@@ -16,7 +16,7 @@ import numpy as np
 
 from parity.adapters import read_tensors, write_run
 from parity.api import open_golden
-from parity.golden.manifest import Generation
+from parity.golden.case import Generation
 from parity.seam import Description, Shown
 
 INSIDE = Path(__file__).with_name("vllm_inside.py")

@@ -10,14 +10,14 @@ import numpy as np
 
 from parity.adapters.convert import to_numpy
 from parity.arrays import Array
-from parity.drive import Precision
+from parity.device_fits import Precision
 from parity.errors import UsageError
 from parity.golden import shards
-from parity.golden.manifest import Case, Generation, Parted, PromptCase, declared_shown
+from parity.golden.case import Case, Generation, Parted, PromptCase, declared_shown
 from parity.golden.provenance import now, producer, with_constants
 from parity.golden.sources import reached
-from parity.golden.store import DumpWriter
 from parity.golden.views import DumpView
+from parity.golden.writer import DumpWriter
 from parity.seam import Description
 from parity.shown import with_returned
 from parity.stages import PREFILL, ROUND, dataflow

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from parity.contract.lines import Checked
     from parity.diagnose import Diagnosis
     from parity.diagnose.gates import GateCause
-    from parity.golden.manifest import Mode
+    from parity.golden.fields import Mode
     from parity.golden.store import Dump
     from parity.golden.views import DumpView, TrustedGolden
     from parity.isolation import ProcessLimits
@@ -61,14 +61,14 @@ def run_device(
         NotOffered: it does not run layers alone.
         DeviceFailed: it raised.
     """
-    from parity.drive import RunRequest
+    from parity.builders import device as build
+    from parity.builders import layered
     from parity.drive import run_device as drive
     from parity.golden.smaller import Smaller
     from parity.golden.store import Dump
     from parity.home import fresh
     from parity.layers import Layers
-    from parity.producers import device as build
-    from parity.producers import layered
+    from parity.run_request import RunRequest
 
     refuse_unopened(golden=golden)
     if mode not in ("chained", "local"):

@@ -52,11 +52,11 @@ def gate_device(
     Raises:
         UsageError: no such gate or device, or it is not the one that made the run.
     """
+    from parity.builders import gate_context
     from parity.gates import GATES, run_gates
     from parity.gates.quick import HISTORIES, QUICK_GATES, quick_look
     from parity.layers import refuse_layers
     from parity.partial import scratch, taken
-    from parity.producers import gate_context
 
     refuse_unopened(golden=golden, run=run)
     if only is not None and not only:

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from parity.cli.common import Amount, Command, OutputFile, json_option, precision_option, progress, write_json
+from parity.cli.options import Amount, Command, OutputFile, json_option, precision_option, write_json
+from parity.cli.progress_bar import progress
 
 SCENARIOS = ("baseline", "single", "batch", "large-context", "stress")
 MACHINES = ("this", "trainium1", "trainium2")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from parity.cli.common import golden_option, json_option, open_judging, precision_option, progress, write_json
+from parity.cli.opening import golden_option, open_judging
+from parity.cli.options import json_option, precision_option, write_json
+from parity.cli.progress_bar import progress
 from parity.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,8 +78,8 @@ def calibrate(
     json_file: Path | None,
 ) -> None:
     """Count the policy's false alarms: clean devices that differ in rounding only, one prompt at a time."""
+    from parity.builders import clean_devices
     from parity.plain import echo
-    from parity.producers import clean_devices
     from parity.reports.calibration import print_calibration, print_clean_gates
 
     opened = open_judging(golden)
@@ -106,11 +108,11 @@ def _end(found: Calibration | GateCalibration, strict: bool, json_file: Path | N
 def _comparisons(
     golden: TrustedGolden, show: str | None, policy: Path | None, precision: str, names: Sequence[str], **rest: Any
 ) -> Calibration:
+    from parity.builders import device
     from parity.calibrate import CalibrationRequest
     from parity.calibrate import calibrate as count
     from parity.oracles import ReferenceRerun
     from parity.policy import read_policy
-    from parity.producers import device
 
     return count(
         CalibrationRequest(
@@ -125,9 +127,9 @@ def _comparisons(
 
 
 def _gates(golden: TrustedGolden, gates: Sequence[str], precision: str, **rest: Any) -> GateCalibration:
+    from parity.builders import gate_context
     from parity.gates import GATES
     from parity.gates.clean import CleanGates, clean_gates
-    from parity.producers import gate_context
 
     for gate in gates:
         if gate not in GATES:

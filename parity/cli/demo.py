@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import json_option, progress, write_json
+from parity.cli.options import json_option, write_json
+from parity.cli.progress_bar import progress
 
 if TYPE_CHECKING:
-    from parity.golden.manifest import Mode
+    from parity.golden.fields import Mode
 
 
 @click.command()

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from parity.cli.common import Command, precision_option
+from parity.cli.options import Command, precision_option
 
 MODELS = ("tiny", "20b", "120b")
 PHASES = ("prefill", "draft", "verify", "commit")
@@ -79,10 +79,10 @@ def inventory(model: str, target: Path | None, drafter: Path | None, **run: Any)
     Raises:
         UsageError: the configs or the run do not fit.
     """
-    from parity import producers
+    from parity import builders
     from parity.bundled import published_pair
     from parity.errors import UsageError
 
     if (target is None) != (drafter is None):
         raise UsageError("--target and --drafter go together")
-    return producers.inventory(*((target, drafter) if target and drafter else published_pair(model)), **run)
+    return builders.inventory(*((target, drafter) if target and drafter else published_pair(model)), **run)

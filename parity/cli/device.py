@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import device_option, json_option, precision_option, write_json
+from parity.cli.options import device_option, json_option, precision_option, write_json
 
 folder = click.Path(path_type=Path)
 

@@ -10,29 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from parity.cli.common import (
-    agree,
+from parity.cli.opening import agree, foretell, golden_option, open_both, partial_option
+from parity.cli.options import (
     device_option,
-    foretell,
-    golden_option,
     isolation_options,
     json_option,
     layers_option,
     limits,
     mode_option,
-    open_both,
-    partial_option,
     precision_option,
-    progress,
     stage_option,
     write_json,
 )
+from parity.cli.progress_bar import progress
 from parity.cli.tensors import OWN, diff_pair, pair_options, refuse_mixed
 
 if TYPE_CHECKING:
     from parity.compare.breakdown import Slice
     from parity.golden.choice import Wanted
-    from parity.golden.manifest import Mode
+    from parity.golden.fields import Mode
     from parity.golden.views import DumpView
 
 

@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import (
-    bound_option,
-    golden_option,
-    json_option,
-    open_judging,
-    precision_option,
-    progress,
-    write_json,
-)
+from parity.cli.opening import golden_option, open_judging
+from parity.cli.options import bound_option, json_option, precision_option, write_json
+from parity.cli.progress_bar import progress
 
 if TYPE_CHECKING:
     from parity.golden.choice import Wanted

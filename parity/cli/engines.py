@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import foretell, golden_option, json_option, open_judging, precision_option, progress, write_json
+from parity.cli.opening import foretell, golden_option, open_judging
+from parity.cli.options import json_option, precision_option, write_json
+from parity.cli.progress_bar import progress
 from parity.plain import echo
 
 if TYPE_CHECKING:
     from parity.golden.choice import Wanted
-    from parity.golden.manifest import Mode
+    from parity.golden.fields import Mode
     from parity.golden.store import Dump
 
 
@@ -40,11 +42,11 @@ def engines(
 ) -> None:
     """Hold every engine against the golden and against every other one, in both modes."""
     from parity.api import run_device
+    from parity.builders import present_engines
     from parity.engines import matrix
     from parity.errors import UsageError
     from parity.oracles import ReferenceRerun
     from parity.partial import scratch
-    from parity.producers import present_engines
     from parity.reports.engines import page, print_matrix
 
     if len(set(devices)) != len(devices):

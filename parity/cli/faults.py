@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import device_option, json_option, open_judging, progress, with_checkpoints, write_json
+from parity.cli.opening import open_judging, with_checkpoints
+from parity.cli.options import device_option, json_option, write_json
+from parity.cli.progress_bar import progress
 from parity.families import FAMILIES
 from parity.plain import echo
 
@@ -30,7 +32,7 @@ def faults() -> None:
 @json_option
 def list_faults(markdown: bool, json_file: Path | None) -> None:
     """Every planted fault: where it must show, which gate must catch it, and where it was seen."""
-    from parity.producers import conditional_faults, planted_faults
+    from parity.builders import conditional_faults, planted_faults
     from parity.reports.faults import page, plain, print_list
 
     (catalogue, left_out), conditional = planted_faults(), [*conditional_faults().values()]
@@ -89,11 +91,12 @@ def run_faults(
     Exit 1 if one survives or is placed wrongly. A comparison takes the golden's prompts one by one until the
     fault shows. The default golden is two chat prompts of the tiny pair, 12 new tokens each.
     """
+    from parity.builders import builder, conditional_faults, planted_faults
     from parity.errors import UsageError
-    from parity.faults import FaultRunRequest, choose_faults
+    from parity.fault_choice import choose_faults
+    from parity.faults import FaultRunRequest
     from parity.faults import run_faults as run
     from parity.oracles import ReferenceRerun
-    from parity.producers import builder, conditional_faults, planted_faults
     from parity.reports.faults import print_outcome, print_summary
 
     if [bool(names), every, conditional].count(True) != 1:
@@ -124,7 +127,7 @@ def _golden(wanted: Wanted, family: Family | None, partial_kv: str, kv_cache: st
         UsageError: the named golden is of another family, or has another partial KV, or other caches.
     """
     from parity.errors import UsageError
-    from parity.faults import small_golden
+    from parity.fault_choice import small_golden
     from parity.partial import scratch
 
     if wanted.golden is not None:

@@ -8,21 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from parity.cli.common import (
-    agree,
+from parity.cli.opening import agree, foretell, golden_option, open_both, partial_option
+from parity.cli.options import (
     bound_option,
     device_option,
-    foretell,
-    golden_option,
     isolation_options,
     json_option,
     limits,
-    open_both,
-    partial_option,
     precision_option,
-    progress,
     write_json,
 )
+from parity.cli.progress_bar import progress
 
 if TYPE_CHECKING:
     from parity.golden.choice import Wanted

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from parity.cli.common import Amount, json_option, progress, smaller_option, stage_option, write_json
+from parity.cli.options import Amount, json_option, smaller_option, stage_option, write_json
+from parity.cli.progress_bar import progress
 from parity.schedule import read_k
 
 folder = click.Path(path_type=Path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import STAGE_HELP, OutputFile, json_option, write_json
+from parity.cli.options import STAGE_HELP, OutputFile, json_option, write_json
 from parity.errors import UsageError
 from parity.home import home
 from parity.plain import echo

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import golden_option, json_option, open_golden, write_json
+from parity.cli.opening import golden_option, open_golden
+from parity.cli.options import json_option, write_json
 from parity.plain import echo
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parity.cli.common import write_json
+from parity.cli.options import write_json
 from parity.errors import ParityError
 from parity.nightly.folder import REPORT
 from parity.plain import echo

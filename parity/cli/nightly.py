@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from parity.bundled import tiny
-from parity.cli.common import json_option, write_json
+from parity.cli.options import json_option, write_json
 from parity.errors import UsageError
 from parity.home import home
 from parity.remote import INSTALL

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from parity.cli.common import json_option, progress, write_json
 from parity.cli.described import described_run, inventory
+from parity.cli.options import json_option, write_json
+from parity.cli.progress_bar import progress
 
 if TYPE_CHECKING:
     from parity.seam import Operation

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import json_option, write_json
 from parity.cli.history import default_url
+from parity.cli.options import json_option, write_json
 
 
 @click.command()

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import (
-    device_option,
-    golden_option,
-    json_option,
-    open_judging,
-    precision_option,
-    write_json,
-)
+from parity.cli.opening import golden_option, open_judging
+from parity.cli.options import device_option, json_option, precision_option, write_json
 from parity.plain import echo
 
 if TYPE_CHECKING:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import golden_option, json_option, open_judging, progress, write_json
+from parity.cli.opening import golden_option, open_judging
+from parity.cli.options import json_option, write_json
+from parity.cli.progress_bar import progress
 from parity.home import home
 from parity.plain import echo
 

@@ -7,27 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from parity.cli.common import (
+from parity.cli.opening import foretell, golden_option, open_judging
+from parity.cli.options import (
     KEPT,
     device_option,
-    foretell,
-    golden_option,
     isolation_options,
     json_option,
     layers_option,
     limits,
     mode_option,
-    open_judging,
     precision_option,
-    progress,
     smaller_option,
     stage_option,
     write_json,
 )
+from parity.cli.progress_bar import progress
 
 if TYPE_CHECKING:
     from parity.golden.choice import Wanted
-    from parity.golden.manifest import Mode
+    from parity.golden.fields import Mode
 
 
 @click.command()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import json_option, write_json
+from parity.cli.options import json_option, write_json
 from parity.plain import echo
 
 

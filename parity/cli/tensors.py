@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from parity.cli.common import Command, write_json
 from parity.cli.imports import list_names, write_map
+from parity.cli.options import Command, write_json
 from parity.plain import echo
 
 SHOWN = 5

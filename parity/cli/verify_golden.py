@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import json_option, open_golden, progress, with_checkpoints, write_json
+from parity.cli.opening import open_golden, with_checkpoints
+from parity.cli.options import json_option, write_json
+from parity.cli.progress_bar import progress
 
 if TYPE_CHECKING:
     from parity.golden.choice import Wanted

@@ -13,12 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from parity.compare import comparable, compare
+from parity.compare import compare
 from parity.compare.places import DISGUISED, excess
+from parity.compare.preconditions import comparable
 from parity.compare.report import RANK, Report, StageResult
 from parity.compare.rows import same_rows
 from parity.errors import UsageError
-from parity.golden.manifest import TensorRow, Variant
+from parity.golden.fields import Variant
+from parity.golden.manifest import TensorRow
 from parity.golden.views import DumpView, TrustedGolden
 from parity.policy import Policy
 from parity.reproducing import quoted

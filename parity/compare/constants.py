@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parity.compare.places import doubted_sides
 from parity.compare.structure import Finding
-from parity.golden.manifest import Constant
+from parity.golden.checkpoints import Constant
 from parity.golden.views import DumpView, TrustedGolden
 
 KIND = "config"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.views import DumpView
 from parity.partial_kv import PartialKV
 from parity.stages import PREFILL, TABLE

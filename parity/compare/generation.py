@@ -15,7 +15,7 @@ from parity.compare.scores import NOISE_SIGMAS, row_noise
 from parity.compare.structure import Finding
 from parity.compare.vocabulary import draft_vocabulary
 from parity.errors import UsageError
-from parity.golden.manifest import Generation
+from parity.golden.case import Generation
 from parity.golden.views import DumpView, TrustedGolden
 
 KIND, EMITTED, LENGTH = "generation", "accept.emitted", "accept.length"

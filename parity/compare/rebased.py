@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.golden.case import ShownRecord
+from parity.golden.fields import Variant
 from parity.golden.keeping import Record
-from parity.golden.manifest import ShownRecord, TensorRow, Variant
+from parity.golden.manifest import TensorRow
 from parity.golden.views import DumpView, TensorPlace, TrustedGolden
 from parity.shown import View
 

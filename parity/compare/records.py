@@ -9,9 +9,9 @@ import numpy as np
 
 from parity.compare.rows import COMPARED, FLOOR, NOISY, Clock, StageRows, row_floors
 from parity.errors import Inconclusive, UsageError
+from parity.golden.fields import Variant
 from parity.golden.keeping import FLOOR as SUMS
 from parity.golden.keeping import LOGITS, Record, best, best_of
-from parity.golden.manifest import Variant
 from parity.golden.views import DumpView, TensorPlace
 from parity.stages import Named
 

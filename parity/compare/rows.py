@@ -12,7 +12,9 @@ import numpy as np
 
 from parity.errors import Inconclusive, UsageError
 from parity.families import BLOCK, FAMILIES, DrafterFamily, family_of
-from parity.golden.manifest import Manifest, PromptCase, Variant
+from parity.golden.case import PromptCase
+from parity.golden.fields import Variant
+from parity.golden.manifest import Manifest
 from parity.golden.views import DumpView
 from parity.stages import DRAFTER_INPUT_IDS, Named, dataflow
 

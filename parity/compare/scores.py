@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.compare.rows import NOISY, StageRows, row_floors, same_rows, stage_rows
 from parity.compare.vocabulary import draft_vocabulary
-from parity.golden.shards import SUM
+from parity.golden.ranks import SUM
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.stages import DRAFT_TOKENS, Named

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.compare.rows import FLOOR, Clock, StageRows
-from parity.golden.manifest import Variant
-from parity.golden.shards import replicas_differ
+from parity.golden.fields import Variant
+from parity.golden.ranks import replicas_differ
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import PairMetrics
 from parity.stages import PREFILL, Named, dataflow

@@ -11,7 +11,7 @@ from parity.arrays import Array
 from parity.compare.structure import DEVICE, INTEGER
 from parity.contract.lines import Ledger
 from parity.errors import UsageError
-from parity.golden.shards import merge_shards, split
+from parity.golden.ranks import merge_shards, split
 from parity.pair_sizes import PairSizes
 from parity.shown import RETURNED, View
 from parity.stages import ACCEPT_LENGTH, Named, dataflow

@@ -16,7 +16,7 @@ from parity.compare.rows import order
 from parity.corroborate.pair import AGREE, DISAGREE, UNSEEN, ReferencePair, hold
 from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, StageStanding, settled, standing_of
 from parity.errors import UsageError
-from parity.golden.manifest import Corroboration
+from parity.golden.producer import Corroboration
 from parity.golden.views import DumpView
 from parity.policy import Policy
 

@@ -15,8 +15,9 @@ from parity.compare.report import INCONCLUSIVE, NOT_JUDGED, PASS, Place, StageRe
 from parity.compare.rows import Clock, StageRows
 from parity.compare.structure import Finding
 from parity.errors import UsageError
-from parity.golden.manifest import Producer, PromptCase
-from parity.golden.shards import replicas_differ
+from parity.golden.case import PromptCase
+from parity.golden.producer import Producer
+from parity.golden.ranks import replicas_differ
 from parity.golden.trust import one_opinion
 from parity.golden.views import DumpView
 from parity.policy import Policy

@@ -9,13 +9,14 @@ from pathlib import Path
 from parity.compare.report import FAIL
 from parity.diagnose.failing_run import CLEAR, FailingRun, failing_run
 from parity.diagnose.gates import OF_LANES, GateCause
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.golden.store import Dump
 from parity.golden.views import GoldenSlice, JoinedGoldens, TrustedGolden
 from parity.policy import Policy
 from parity.reproducing import command_line
+from parity.run_request import RunRequest
 from parity.seam import Device
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.compare.rows import FLOOR
-from parity.golden.manifest import Generation, TensorRow, Variant, key
+from parity.golden.case import Generation
+from parity.golden.fields import Variant
+from parity.golden.manifest import TensorRow, key
 from parity.golden.views import TensorPlace, TrustedGolden
 from parity.trace import Recorded
 

@@ -14,7 +14,8 @@ from parity.diagnose.clock import SearchClock
 from parity.diagnose.components.products import StageProduct
 from parity.diagnose.conditional import Conditional, RowFacts, chosen_rows
 from parity.diagnose.hypothesis import Assumption, NotComparable
-from parity.golden.manifest import Generation, Mode
+from parity.golden.case import Generation
+from parity.golden.fields import Mode
 from parity.golden.views import DumpView, TrustedGolden
 from parity.seam import Tap
 from parity.stages import matches

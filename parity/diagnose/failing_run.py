@@ -14,12 +14,13 @@ from parity.compare.report import FAIL, Place, Report, StageResult
 from parity.compare.structure import Finding
 from parity.diagnose.ranks import RankMismatch, RankView, first_failing_rank, rank_mismatch
 from parity.diagnose.residuals import Residual, report_residuals
-from parity.drive import RunRequest, run_device
-from parity.golden.manifest import Mode
+from parity.drive import run_device
+from parity.golden.fields import Mode
 from parity.golden.store import Dump
 from parity.golden.views import DumpView, GoldenSlice, TrustedGolden
 from parity.policy import Policy
 from parity.progress import Progress
+from parity.run_request import RunRequest
 from parity.seam import Device
 
 MODES: tuple[Mode, ...] = ("local", "chained")

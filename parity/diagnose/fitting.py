@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.diagnose.hypothesis import FitRange
-from parity.golden.manifest import Checkpoint, Model
+from parity.golden.checkpoints import Checkpoint, Model
 
 GRID, STEPS, VERTICES = 9, 7, 5
 """Points of the first scan of a parameter, golden-section steps behind it (an interval of GRID shrinks to

@@ -12,8 +12,8 @@ from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.gates import GateCause
 from parity.gates.gate import Check
-from parity.golden.manifest import Variant
-from parity.golden.shards import REPLICATED
+from parity.golden.fields import Variant
+from parity.golden.ranks import REPLICATED
 from parity.golden.views import DumpView, TensorPlace, TrustedGolden
 from parity.policy import Policy
 

@@ -15,7 +15,7 @@ from parity.compare.report import FAIL, INCONCLUSIVE, Place, Report, StageResult
 from parity.compare.rows import NOISY, StageRows, order, row_floors, stage_rows
 from parity.compare.structure import Finding
 from parity.diagnose.counterfactual import CounterfactualGolden
-from parity.golden.manifest import Variant
+from parity.golden.fields import Variant
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.policy import Policy

@@ -6,7 +6,7 @@ from math import inf, sqrt
 
 import numpy as np
 
-from parity.golden.manifest import Variant
+from parity.golden.fields import Variant
 from parity.golden.views import DumpView
 from parity.trace import Recorded
 

@@ -22,7 +22,8 @@ from parity.diagnose.counterfactual_runs import (
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis, NotComparable
 from parity.diagnose.residuals import Residual, red_rows, residuals
 from parity.diagnose.tensors import contents_of, differ, relative_error, sampled_gap
-from parity.golden.manifest import Generation, Mode
+from parity.golden.case import Generation
+from parity.golden.fields import Mode
 from parity.golden.views import DumpView, GoldenSlice, PromptSlice, TrustedGolden
 from parity.policy import Policy
 from parity.trace import ForcingTrace, Recorded, Trace

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from parity.builders import gate_context
 from parity.compare.report import Report
 from parity.diagnose import Diagnosis, diagnose, inconclusive, renumbered, undecided
 from parity.diagnose.causes import parts_of
@@ -26,18 +27,18 @@ from parity.diagnose.gates import BEFORE_STAGES, GateCause, gate_causes, missing
 from parity.diagnose.hypothesis import CheckableHypothesis
 from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
 from parity.diagnose.trials import PromptTrials
-from parity.drive import generate
 from parity.errors import NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import GateReport
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.trust import refuse_less
 from parity.golden.views import DumpView, TrustedGolden
 from parity.isolation import ProcessLimits
 from parity.oracles import ReferenceRerun
 from parity.policy import Policy, read_policy
-from parity.producers import counterfactuals, gate_context
+from parity.producers import counterfactuals
 from parity.progress import Progress, quiet
+from parity.rounds import generate
 from parity.seam import Batched
 
 BEHIND_LIMIT = 20.0

@@ -11,7 +11,8 @@ from parity.compare.choices import Choices, judge, ranked
 from parity.compare.rows import NOISY, Clock, row_floors
 from parity.errors import Inconclusive, UsageError
 from parity.gates.acceptance_counts import log_softmax
-from parity.golden.manifest import PromptCase, Variant
+from parity.golden.case import PromptCase
+from parity.golden.fields import Variant
 from parity.golden.views import TrustedGolden
 from parity.metrics import measure
 from parity.stages import TARGET_LOGITS, VERIFY_LOGITS

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from parity.compare import comparable
+from parity.compare.preconditions import comparable
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import Inconclusive
 from parity.gates.acceptance_counts import AcceptanceCounts, ForcedRounds, contradictions, counts_match, forced_rounds
@@ -14,7 +14,7 @@ from parity.gates.acceptance_interval import Interval, TokenSums, interval_verdi
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.gates.made_up import ONE_PIECE, cuts, try_accept_rule
-from parity.golden.manifest import Generation
+from parity.golden.case import Generation
 from parity.seam import Looping
 from parity.stages import ACCEPT_LENGTH
 

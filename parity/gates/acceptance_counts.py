@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.errors import Inconclusive
-from parity.golden.manifest import Generation, PromptCase, Variant
+from parity.golden.case import Generation, PromptCase
+from parity.golden.fields import Variant
 from parity.golden.views import DumpView, TrustedGolden
 from parity.stages import DRAFT_TOKENS, TARGET_LOGITS, VERIFY_LOGITS
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from parity.compare.report import FAIL, NOT_JUDGED, PASS
-from parity.drive import untapped
 from parity.gates.gate import Check
 from parity.gates.rollback.baseline import InjectedError
 from parity.raised import raised_text
+from parity.rounds import untapped
 from parity.seam import Tap
 
 NAME = "an error in one lane"

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from parity.batching import WAIT, Script, VerbCall, perform, perform_together
-from parity.drive import forced_of, forced_rounds, ties_of, truth_of
 from parity.gates.own_rounds import free_trace, own_prefill, own_rounds
 from parity.golden.views import TrustedGolden
+from parity.rounds import forced_rounds
+from parity.run_request import forced_of, ties_of, truth_of
 from parity.seam import Batched, Device
 from parity.shown import View, with_returned
 from parity.trace import ForcingTrace, Recorded

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.drive import untapped
+from parity.rounds import untapped
 from parity.seam import Batched, Description, Tap
 
 

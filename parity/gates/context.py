@@ -14,9 +14,9 @@ from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.numbers import crest
 from parity.compare.report import Report
 from parity.compare.rows import HALF_ULP, NOISY, WIDEST, stage_rows
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.errors import Inconclusive, NotOffered, UsageError
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.sources import digests
 from parity.golden.store import Dump
 from parity.golden.trust import device_modules, enumerated, refuse_less
@@ -25,6 +25,7 @@ from parity.metrics import measure
 from parity.policy import QUANTISED, read_policy
 from parity.progress import Progress, quiet
 from parity.raised import raised_text, refuses
+from parity.run_request import RunRequest
 from parity.seam import Device, Rotary
 
 EXACT = "float32"

@@ -12,12 +12,12 @@ from parity.compare.choices import SAME
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.compare.scores import SCORES
 from parity.compare.vocabulary import DraftVocabulary
-from parity.drive import untapped
 from parity.families import MODEL, family_of
 from parity.gates.context import GateContext
 from parity.gates.decisions_rows import JudgedRows, judge_rows, own_choices, read_draft_vocabulary
 from parity.gates.gate import Check
 from parity.golden.trust import refuse_shared
+from parity.rounds import untapped
 from parity.seam import Looping
 from parity.stages import ACCEPT_EMITTED, ACCEPT_LENGTH, DRAFT_TOKENS, TARGET_TOKENS, VERIFY_TOKENS
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from parity.batching import perform
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
-from parity.drive import free_rounds, untapped
 from parity.errors import DeviceFailed, NotOffered, UsageError
 from parity.gates.difference import Difference, DifferingRow
 from parity.gates.gate import Check
 from parity.gates.own_rounds import ended, free_trace, own_end, own_prefill, own_rounds
 from parity.gates.rollback.sameness import WithinNoise
 from parity.raised import raised_text
+from parity.rounds import free_rounds, untapped
 from parity.seam import Device, Saving
 from parity.stages import ACCEPT_LENGTH
 from parity.trace import ForcingTrace, Recorded

@@ -17,12 +17,12 @@ from typing import Any, cast
 import numpy as np
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
-from parity.drive import untapped
 from parity.errors import Inconclusive, NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.gates.golden_tokens import GoldenTokens
-from parity.golden.manifest import PromptCase
+from parity.golden.case import PromptCase
+from parity.rounds import untapped
 from parity.seam import Device, Inspectable, Looping
 from parity.shown import stages_of
 from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS

@@ -11,13 +11,13 @@ import numpy as np
 from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, judge_experts, ranked, ulp
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.decode import Decoded, TargetPassTap, accepted, decode, ended
-from parity.drive import Drafts, drafted, untapped
 from parity.errors import Inconclusive
 from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.gate import Check
 from parity.gates.lossless_golden_text import golden_text
 from parity.gates.lossless_loop import loop_checks
 from parity.gates.made_up import ONE_PIECE, agreements, try_accept_rule
+from parity.rounds import Drafts, drafted, untapped
 from parity.seam import Device, Looping, PlainDecoding
 from parity.stages import VERIFY_LOGITS, VERIFY_TOKENS
 

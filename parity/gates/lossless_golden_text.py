@@ -13,11 +13,11 @@ from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.rows import Clock, StageRows, stage_rows
 from parity.compare.scores import NOISE_SIGMAS, row_noise
 from parity.decode import NO_DRAFTS, TargetPassTap
-from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.golden.views import TrustedGolden
+from parity.rounds import untapped
 from parity.seam import Device
 from parity.stages import TARGET_LOGITS, TARGET_TOKENS, VERIFY_LOGITS, VERIFY_TOKENS
 

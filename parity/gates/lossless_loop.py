@@ -9,12 +9,12 @@ from typing import cast
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.decode import ended
-from parity.drive import untapped
 from parity.errors import DeviceFailed
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.gates.golden_tokens import GoldenTokens, TextResult, first_difference
 from parity.looping import generate_loop
+from parity.rounds import untapped
 from parity.seam import Device, Looping, PlainDecoding
 from parity.stages import ACCEPT_EMITTED
 

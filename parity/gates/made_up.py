@@ -9,8 +9,8 @@ from itertools import product
 import numpy as np
 
 from parity.decode import NO_DRAFTS, TargetPassTap, accepted, ended
-from parity.drive import untapped
 from parity.errors import Inconclusive
+from parity.rounds import untapped
 from parity.seam import Device
 from parity.stages import TARGET_TOKENS, VERIFY_TOKENS
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from parity.batching import Script, VerbCall
-from parity.drive import untapped
 from parity.errors import UsageError
+from parity.rounds import untapped
 from parity.stages import ACCEPT_EMITTED, ACCEPT_LENGTH, DRAFT_TOKENS, TARGET_TOKENS, VERIFY_TOKENS, Named
 from parity.trace import ForcingTrace
 

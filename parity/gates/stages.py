@@ -16,7 +16,7 @@ from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import DeviceFailed, ParityError, UsageError
 from parity.gates.context import EXACT, GateContext
 from parity.gates.gate import Check
-from parity.golden.manifest import Mode
+from parity.golden.fields import Mode
 from parity.golden.views import DumpView, GoldenSlice, JoinedGoldens, TrustedGolden
 from parity.raised import raised_text
 from parity.stages import DRAFT_TOKENS

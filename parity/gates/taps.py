@@ -16,7 +16,7 @@ from parity.errors import Inconclusive, NotShown
 from parity.families import BLOCK, MODEL, TAPS, family_of
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
-from parity.golden.manifest import Variant
+from parity.golden.fields import Variant
 from parity.golden.views import DumpView, TrustedGolden
 from parity.stages import DRAFT_TOKENS, DRAFTER_INPUT_IDS, DRAFTER_POSITIONS, DRAFTER_TAPS, TARGET_EMBED
 

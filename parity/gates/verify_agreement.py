@@ -13,10 +13,10 @@ from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, judge_experts, 
 from parity.compare.numbers import bound_verdict
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place, join
 from parity.decode import Decoded, TargetPassTap
-from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.gates.context import NoiseFloors
 from parity.policy import read_policy
+from parity.rounds import untapped
 from parity.seam import Device
 from parity.stages import VERIFY_LOGITS, VERIFY_TOKENS
 

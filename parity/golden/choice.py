@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from parity.errors import UsageError
-from parity.golden.manifest import FILE, Checkpoint, Manifest, Model
+from parity.golden.checkpoints import Checkpoint, Model
+from parity.golden.manifest import FILE, Manifest
 from parity.golden.provenance import checkpoint
+from parity.golden.reading import read_manifest
 from parity.golden.store import Dump
 from parity.golden.trust import DIGESTS, OpenedGolden, trusted
 
@@ -61,7 +63,7 @@ def newest(goldens: Path) -> tuple[Dump, str]:
     apart: list[str] = []
     paths = [path for path in goldens.glob(f"*/{FILE}") if not path.parent.name.startswith(".")]
     for path in sorted(paths, key=_dumped, reverse=True):
-        manifest = Manifest.read(path.parent)
+        manifest = read_manifest(path.parent)
         if not (why := special(manifest)):
             others = f"; set apart: {_enumerated(apart)}" if apart else ""
             return Dump(path.parent, manifest), f"the newest of {len(paths)} in {goldens}{others}"
@@ -76,7 +78,7 @@ def _dumped(path: Path) -> tuple[str, int]:
     """When a golden says it was dumped, then when it was written; only the latter where it cannot be read."""
     written = path.stat().st_mtime_ns
     try:
-        return Manifest.read(path.parent).created, written
+        return read_manifest(path.parent).created, written
     except UsageError:
         return datetime.fromtimestamp(written / 1e9, UTC).isoformat(timespec="seconds"), written
 

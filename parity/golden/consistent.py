@@ -1,26 +1,24 @@
-"""Whether a manifest agrees with itself and with its tensors."""
+"""Whether a manifest agrees with itself."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, count, islice, product
+from collections.abc import Iterable, Iterator
+from itertools import chain, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from parity.errors import UsageError
-from parity.families import BLOCK, DrafterFamily, family_of
+from parity.golden.case import Case, Generation
+from parity.golden.fields import Variant
 from parity.golden.keeping import ranges
-from parity.golden.manifest import Case, Generation, Manifest, PromptCase, TensorRow, Variant, key
+from parity.golden.manifest import Manifest, TensorRow, key
 from parity.kv_cache import check_scales
 from parity.sampling import from_text, read_sampling, written
-from parity.stages import Named, matches
+from parity.stages import matches
 
 if TYPE_CHECKING:
-    from parity.golden.views import DumpView
+    pass
 
 TRUTH: Variant = "float32"
 REPLICATED = "replicated"
@@ -214,188 +212,3 @@ def _rounds(manifest: Manifest) -> Iterator[str]:
                 f"prompt {number} ({prompt.id}) takes {len(told.acceptance_length)} rounds behind the prefill, "
                 f"there are tensors of {len(rounds)} in all"
             )
-
-
-IDS = (
-    "target.tokens",
-    "verify.tokens",
-    "drafter.draft_tokens",
-    "drafter.input_ids",
-    "accept.length",
-    "accept.emitted",
-    "kv.target.length",
-)
-"""Stages that are read here, as lists of integers."""
-
-ReadTensor = Callable[[int, str], "NDArray[Any] | None"]
-"""The tensor of a round and stage, if it is there."""
-
-
-def refuse_untold(golden: DumpView) -> None:
-    """Raises:
-    UsageError: a tensor contradicts the manifest; which.
-    """
-    rows: dict[int, list[tuple[int, str, TensorRow]]] = {}
-    for (variant, number, round_, stage), row in golden.rows.items():
-        if variant == TRUTH:
-            rows.setdefault(number, []).append((round_, stage, row))
-    for number, prompt in enumerate(golden.manifest.case.prompts):
-        if prompt.generation is not None:
-            rounds = PromptRounds.of(prompt, prompt.generation, golden.manifest)
-            if rounds.family.fewer:
-                rounds = replace(rounds, drafts=_counted(rows.get(number, ())))
-            sizes = _sizes(rounds, rows.get(number, ()), golden.declared)
-            tokens = _tokens(rounds, _reader(golden, number))
-            drafted = _drafted(rounds, _reader(golden, number))
-            drafts = _named_drafts(rounds, rows.get(number, ()), _reader(golden, number))
-            for wrong in chain(sizes, tokens, drafted, drafts):  # in this order: tokens of a wrong size cannot be read
-                raise UsageError(f"{golden.folder} contradicts itself: prompt {number} ({prompt.id}): {wrong}")
-
-
-@dataclass(frozen=True)
-class PromptRounds:
-    """One prompt's rounds: its ids, K by round, and per round the tokens that came out (round 0: the first one).
-
-    `drafted` are the rows of the drafter's cache; `drafts` counts those of a round, where a family may draft fewer than
-    K. `vocabulary` are the tokens that may be drafted; empty where all may, or nobody says.
-    """
-
-    ids: tuple[int, ...]
-    k: Callable[[int], int]
-    fresh: tuple[tuple[int, ...], ...]
-    accepted: tuple[int, ...]
-    lengths: tuple[int, ...]
-    drafted: tuple[int, ...]
-    family: DrafterFamily
-    vocabulary: frozenset[int] = frozenset()
-    drafts: Mapping[int, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, prompt: PromptCase, told: Generation, manifest: Manifest) -> PromptRounds:
-        """The rounds of a prompt that the manifest has."""
-        fresh, end = [told.emitted[:1]], 1
-        ends = [len(prompt.ids)]
-        for length in told.acceptance_length:
-            fresh.append(told.emitted[end : end + length])
-            ends.append(ends[-1] + length)
-            end += length
-        family, k = family_of(manifest.model.family), manifest.case.drafts
-        drafted = family.cached(len(prompt.ids), told.acceptance_length, told.accepted_drafts, map(k, count(1)))
-        vocabulary = frozenset(manifest.model.draft_vocabulary or ())
-        return cls(prompt.ids, k, tuple(fresh), (0, *told.accepted_drafts), tuple(ends), drafted, family, vocabulary)
-
-    def count(self, round_: int) -> int:
-        """C, known tokens that the drafter runs over in this round."""
-        if round_ == 0:
-            return self.drafted[0]
-        return self.family.committed(self.lengths[round_ - 1], self.drafted[round_ - 1])
-
-    def committed(self, round_: int) -> list[int]:
-        """The known tokens that the drafter runs over in this round."""
-        if round_ == 0:
-            return list(self.ids[self.family.ahead :])
-        known = [*self.ids, *chain.from_iterable(self.fresh[:round_])]
-        return known[-1:] if BLOCK in self.family.has else known[len(known) - self.count(round_) :]
-
-    def due(self, round_: int, named: Named) -> int | None:
-        """Rows that a stage has after or in this round, by its first axis; None where nothing says so.
-
-        `lengths[r]` are the target's rows in the cache after round r, `drafted[r]` the drafter's.
-        """
-        first, committed = round_ == 0, self.count(round_)
-        k = 0 if first else self.k(round_)
-        drafts = self.drafts.get(round_, k)
-        if named.stage.cache:
-            return self.lengths[round_] if named.name.startswith("kv.target.") else self.drafted[round_]
-        sizes = {
-            "S": len(self.ids) if first else drafts + 1,
-            **(dict.fromkeys("CW", committed) if first else self.family.round_rows(committed, k)),
-            "K": drafts,
-            "M": len(self.fresh[round_]),
-            "1": 1,
-        }
-        return sizes.get(named.stage.axes[0])
-
-
-def _counted(rows: Iterable[tuple[int, str, TensorRow]]) -> dict[int, int]:
-    """How many drafts each round has; more than K are none that may be."""
-    return {round_: row.full_shape[0] for round_, stage, row in rows if stage == "drafter.draft_tokens"}
-
-
-def _sizes(rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], names: dict[str, Named]) -> Iterator[str]:
-    for round_, stage, row in rows:
-        due, size = rounds.due(round_, names[stage]) if stage in names else None, row.full_shape[0]
-        if stage in IDS and (len(row.full_shape) != 1 or not row.dtype.startswith(("int", "uint"))):
-            kind = f"{row.dtype} of shape {list(row.full_shape)}"
-            yield f"{stage} of round {round_} is {kind}, integers in one axis are due"
-        due = min(due, rounds.k(round_)) if due is not None and stage == "drafter.draft_tokens" else due
-        if due is not None and size != due:
-            yield f"{stage} of round {round_} has {size} rows, {due} are due"
-
-
-def _tokens(rounds: PromptRounds, read: ReadTensor) -> Iterator[str]:
-    """What the exact stages hold, as far as they are there."""
-    for round_, fresh in enumerate(rounds.fresh):
-        expected: dict[str, Sequence[int]] = {
-            "kv.target.length": [rounds.lengths[round_]],
-            "drafter.input_ids": rounds.committed(round_),
-        }
-        if round_ == 0:
-            expected |= {"target.tokens": fresh}
-        else:
-            expected |= {"accept.length": [len(fresh)], "accept.emitted": fresh}
-        for stage, due in expected.items():
-            value = read(round_, stage)
-            if value is not None and _part(stage, round_, value, len(due)) != list(due):
-                yield f"{stage} of round {round_} is not what the manifest says of it: {_few(value)} for {_few(due)}"
-        yield from _accepted(rounds, round_, read) if round_ else ()
-
-
-def _part(stage: str, round_: int, value: NDArray[Any], count: int) -> list[int]:
-    """The rows that the manifest speaks of: the last token of the prefill, the committed rows of a draft."""
-    values: list[int] = value.tolist()
-    if stage == "target.tokens":
-        return values[-1:]
-    return values[:count] if stage == "drafter.input_ids" and round_ else values
-
-
-def _accepted(rounds: PromptRounds, round_: int, read: ReadTensor) -> Iterator[str]:
-    """The drafts of a round are the target's own tokens as far as they were accepted, and what came out is those."""
-    fresh, tokens, drafts = rounds.fresh[round_], read(round_, "verify.tokens"), read(round_, "drafter.draft_tokens")
-    if tokens is not None and tuple(tokens.tolist()[: len(fresh)]) != fresh:
-        yield f"round {round_} emits {_few(fresh)}, verify.tokens are {_few(tokens)}"
-    if tokens is not None and drafts is not None:
-        matched = int((drafts == tokens[: len(drafts)]).cumprod().sum())
-        if min(matched, len(fresh)) != rounds.accepted[round_]:
-            yield f"round {round_} accepts {rounds.accepted[round_]} drafts, of which {matched} are the target's tokens"
-
-
-def _drafted(rounds: PromptRounds, read: ReadTensor) -> Iterator[str]:
-    """Rows behind the committed ones carry the draft before each, or one placeholder, as the family has it."""
-    for round_ in range(1, len(rounds.fresh)):
-        ids, drafts = read(round_, "drafter.input_ids"), read(round_, "drafter.draft_tokens")
-        if ids is None or drafts is None:
-            continue
-        behind = ids[len(rounds.committed(round_)) :]
-        due = drafts[: len(behind)] if rounds.family.chain else behind[:1].repeat(len(behind))
-        if behind.tolist() != due.tolist():
-            yield f"rows of round {round_} carry {_few(behind)}; of {rounds.family.name} {_few(due)} are due"
-
-
-def _named_drafts(rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], read: ReadTensor) -> Iterator[str]:
-    """The manifest names a token for each column of the draft logits, and no other token is drafted."""
-    for round_, stage, row in rows if rounds.vocabulary else ():
-        if stage == "drafter.logits" and row.full_shape[-1] != len(rounds.vocabulary):
-            named = len(rounds.vocabulary)
-            yield f"{stage} of round {round_} has {row.full_shape[-1]} columns, {named} draft tokens are named"
-        drafts = read(round_, stage) if stage == "drafter.draft_tokens" else None
-        if drafts is not None and not rounds.vocabulary.issuperset(drafts.tolist()):
-            yield f"{_few(drafts)} of round {round_} are not all of the draft vocabulary"
-
-
-def _few(values: Iterable[int]) -> list[int]:
-    return [int(value) for value in islice(values, 8)]
-
-
-def _reader(golden: DumpView, prompt: int) -> ReadTensor:
-    return lambda round_, stage: golden.stored(TRUTH, prompt, round_, stage)

@@ -42,7 +42,7 @@ POSITIONS = r"[0-9]{1,8}(-([0-9]{1,8})?)?(,[0-9]{1,8}(-([0-9]{1,8})?)?)*"
 
 
 class KeptStage(Protocol):
-    """What a manifest says of some stages: see `parity.golden.manifest.KeptStages`."""
+    """What a manifest says of some stages: see `parity.golden.case.KeptStages`."""
 
     @property
     def stages(self) -> str: ...

@@ -14,13 +14,15 @@ from pydantic import ValidationError
 from parity import files, limits
 from parity.errors import UsageError
 from parity.golden import shards
-from parity.golden.manifest import Generation, Record, TensorRow, Variant
+from parity.golden.case import Generation
+from parity.golden.fields import ManifestPart, Variant
+from parity.golden.manifest import TensorRow
 from parity.golden.spool import Spool, of_another
-from parity.golden.store import DumpWriter
+from parity.golden.writer import DumpWriter
 from parity.progress import note
 
 
-class Part(Record):
+class Part(ManifestPart):
     """One prompt of a golden: the digest of what it is a part of, what was emitted, and its tensors."""
 
     golden: str

@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from parity.errors import UsageError
+from parity.golden.checkpoints import Checkpoint, Model
 from parity.golden.digests import digest_files
-from parity.golden.manifest import Checkpoint, Model, Producer
+from parity.golden.producer import Producer
 from parity.golden.sources import digests
 from parity.golden.synthetic import NOTE, forced_by
 

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from parity import limits
 from parity.errors import UsageError
+from parity.golden.case import Case, KeptStages
 from parity.golden.consistent import VARIANTS
+from parity.golden.fields import Variant
 from parity.golden.keeping import Keeping, ranges
-from parity.golden.manifest import Case, KeptStages, Manifest, Variant
-from parity.golden.store import DumpWriter
+from parity.golden.manifest import Manifest
 from parity.golden.views import DumpView
+from parity.golden.writer import DumpWriter
 from parity.stages import Named, inputs, select
 
 BEST = 64

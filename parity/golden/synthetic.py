@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from parity.errors import UsageError
-from parity.golden.manifest import Producer
+from parity.golden.producer import Producer
 
 NOTE = "synthetic acceptance"
 """Of a producer: what in its environment forced it."""

@@ -14,8 +14,10 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
+from parity.golden.checkpoints import Checkpoint
+from parity.golden.fields import Variant
 from parity.golden.keeping import Record
-from parity.golden.manifest import Checkpoint, Producer, Variant
+from parity.golden.producer import Producer
 from parity.golden.provenance import checkpoint
 from parity.golden.sources import INSTRUMENT, digest, installed, located, package, reached
 from parity.golden.synthetic import refuse_synthetic

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import UsageError
-from parity.golden.manifest import TensorRow, Variant
+from parity.golden.fields import Variant
+from parity.golden.manifest import TensorRow
 from parity.golden.trust import changes, enumerated
 from parity.golden.views import DumpView, TensorPlace
 from parity.stages import dataflow

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
+from parity.golden.case import Generation, PromptCase
+from parity.golden.fields import Variant
 from parity.golden.keeping import Record, joined
-from parity.golden.manifest import Generation, Manifest, PromptCase, TensorRow, Variant
+from parity.golden.manifest import Manifest, TensorRow
 from parity.reproducing import quoted
 from parity.sampling import as_text, from_text
 from parity.shown import View

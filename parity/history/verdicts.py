@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from parity.history.changes import CELL, GRAVITY, Change, ChangeKind, Observed, cell_changes
+from parity.history.cell_past import cell_changes
+from parity.history.changes import CELL, GRAVITY, Change, ChangeKind, Observed
 from parity.history.figures import figure_changes
 from parity.history.series import SHORT, series, stamps
 from parity.history.statistics import NEEDED

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 from parity import limits
 from parity.errors import UsageError
 from parity.files import toml
-from parity.golden.shards import REPLICATED, SUM
+from parity.golden.ranks import REPLICATED, SUM
 from parity.taps import in_of
 from parity.validation import first_mistake
 

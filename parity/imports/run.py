@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from parity.errors import UsageError
 from parity.golden import shards
 from parity.golden.aligned import refuse_misaligned
+from parity.golden.case import Case, Generation, PromptCase, ShownRecord, declared_shown
 from parity.golden.digests import digest_files
-from parity.golden.manifest import Case, Generation, Producer, PromptCase, ShownRecord, declared_shown
+from parity.golden.producer import Producer
 from parity.golden.provenance import now, with_constants
-from parity.golden.shards import merge_shards
-from parity.golden.store import DumpWriter
+from parity.golden.ranks import merge_shards
 from parity.golden.views import DumpView
+from parity.golden.writer import DumpWriter
 from parity.imports import READERS
 from parity.imports.captured import TorchLoad
 from parity.imports.names import NameMap

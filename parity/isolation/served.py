@@ -16,7 +16,7 @@ import numpy as np
 
 from parity.errors import DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.factories import Factory
-from parity.guard import call_guarded
+from parity.guarded_call import call_guarded
 from parity.isolation.wire import packed, unpacked
 from parity.raised import error_text, raised_at
 from parity.seam import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from parity.builders import gate_context
 from parity.diagnose import Diagnosis
 from parity.diagnose.gates import GateCause
 from parity.diagnose.whole import DiagnosisRequest, diagnosed
@@ -12,7 +13,7 @@ from parity.isolation import ProcessLimits
 from parity.nightly.bench import bench_cell
 from parity.nightly.judge import judge
 from parity.nightly.records import Cell, CellResult, DiagnosisSummary
-from parity.producers import baseline, gate_context
+from parity.producers import baseline
 
 
 def judge_cell(night: str, cell: Cell, golden: TrustedGolden, folder: Path) -> CellResult:

@@ -155,7 +155,7 @@ def _imported(asked: Sequence[DeviceAsked]) -> tuple[list[dict[str, str]], str]:
 
 def _lack(device: str, target: str, drafter: str, k: int) -> dict[str, str]:
     """In the other process."""
-    from parity.producers import refuse_device
+    from parity.builders import refuse_device
 
     try:
         rotates = refuse_device(device, Path(target), Path(drafter), k)

@@ -10,9 +10,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from parity.errors import UsageError
+from parity.golden.checkpoints import Checkpoint
 from parity.golden.digests import digest_files
-from parity.golden.manifest import FILE, Checkpoint, Manifest
+from parity.golden.manifest import FILE
 from parity.golden.provenance import checkpoint
+from parity.golden.reading import read_manifest
 from parity.golden.store import Dump
 from parity.golden.trust import DIGESTS, refuse_stale
 from parity.golden.verify import check_bytes
@@ -46,7 +48,7 @@ def fetch(url: str) -> Path:
         return place
     with partial_folder(place) as folder:
         (folder / FILE).write_bytes(data)
-        for shard in sorted({row.shard for row in Manifest.read(folder).tensors}):
+        for shard in sorted({row.shard for row in read_manifest(folder).tensors}):
             if PurePosixPath(shard).name != shard or "\\" in shard:
                 raise UsageError(f"the golden {url} names a shard outside its folder: {shard!r}")
             asked(url, partial(files.get_file, f"{root}/{shard}", str(folder / shard)))
@@ -213,7 +215,7 @@ def _made(job: GoldenJob, name: str, make: Make) -> Path:
 
 def _tagged(name: str, folder: Path) -> str:
     """A golden's name with what it is made of: references that changed make another one."""
-    manifest = Manifest.read(folder)
+    manifest = read_manifest(folder)
     parts = (manifest.producer.source_digest, *sorted((row.variant, row.key, row.sha256) for row in manifest.tensors))
     return f"{name}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
 

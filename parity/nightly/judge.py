@@ -20,8 +20,8 @@ from parity.gates.acceptance_counts import AcceptanceCounts
 from parity.gates.acceptance_interval import wilson_limits
 from parity.gates.context import GateContext
 from parity.gates.gate import GateReport, GateResult
+from parity.golden.case import Generation
 from parity.golden.digests import digest_tensors
-from parity.golden.manifest import Generation
 from parity.golden.provenance import now
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics.record import plain_numbers

@@ -25,7 +25,7 @@ Pass = Literal["", "prefill", "verify"]
 """Passes of the target."""
 
 EVERY = tuple(FAMILIES)
-"""The families of drafters, as `parity.golden.manifest.Model.family` has them."""
+"""The families of drafters, as `parity.golden.checkpoints.Model.family` has them."""
 
 PARALLEL, CHAIN, DRAFT_MODEL, LOOKUP = ("p-eagle",), ("eagle-3",), ("draft-model",), ("n-gram",)
 FUSED = (*PARALLEL, *CHAIN)

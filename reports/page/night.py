@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from parity.compare.report import conclude
 from parity.errors import UsageError
-from parity.golden.manifest import FILE, Manifest
+from parity.golden.manifest import FILE
+from parity.golden.reading import read_manifest
 from parity.golden.store import Dump
 from parity.golden.views import TrustedGolden
 from parity.layers import refuse_layers
@@ -167,5 +168,5 @@ def refuse_other(path: Path) -> None:
         raise UsageError(f"{path}: there is no such folder")
     if not (path / FILE).is_file():
         raise UsageError(f"{path} is neither the folder of a night (night.json) nor of a run (manifest.json)")
-    if Manifest.read(path).kind != "run":
+    if read_manifest(path).kind != "run":
         raise UsageError(f"{path} is a golden; a report tells what a device's run or a night found")

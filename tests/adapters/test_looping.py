@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parity.drive import generate
 from parity.errors import UsageError
 from parity.looping import drive_loop
+from parity.rounds import generate
 from parity.stages import declared
 from parity.trace import ForcingTrace
 

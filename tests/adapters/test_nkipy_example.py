@@ -12,10 +12,11 @@ import pytest
 from docs.ports.nkipy_eager import Rounded
 from docs.ports.nkipy_gpt_oss import load
 from parity.api import compare_dumps, open_golden
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.golden.store import Dump
 from parity.guard import guard
 from parity.oracles import ReferenceRerun
+from parity.run_request import RunRequest
 
 CHECKOUT = os.environ.get("PARITY_NKIPY_EXAMPLE")
 example = pytest.mark.skipif(not CHECKOUT, reason="$PARITY_NKIPY_EXAMPLE names no checkout of aws-neuron/nkipy")

@@ -7,9 +7,9 @@ import pytest
 
 from parity.adapters import read_piece, write_run
 from parity.api import compare_dumps, open_golden, run_device
+from parity.builders import device
 from parity.errors import UsageError
 from parity.golden.store import Dump
-from parity.producers import device
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ import pytest
 
 from docs.ports import fused, fused_device, fused_loop, torch_device, torch_port
 from parity.api import compare_dumps, open_golden
-from parity.drive import RunRequest, run_device
+from parity.builders import builder
+from parity.drive import run_device
 from parity.errors import UsageError
 from parity.gates import run_gate
 from parity.gates.context import GateContext
@@ -20,7 +21,7 @@ from parity.golden.views import GoldenSlice
 from parity.guard import guard
 from parity.isolation import ProcessLimits
 from parity.oracles import ReferenceRerun
-from parity.producers import builder
+from parity.run_request import RunRequest
 from tests.sample import WHOLE, cover, first
 
 

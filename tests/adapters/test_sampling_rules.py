@@ -11,13 +11,13 @@ import torch
 
 from docs.ports import transformers_rule
 from docs.ports.transformers_rule import TransformersRule
+from parity.builders import builder
 from parity.compare.sampling.oracle import processed
 from parity.device.engines import numpy_engine
 from parity.device.sampler import Sampler
 from parity.gates.context import GateContext
 from parity.gates.sampling import gate as sampling
 from parity.gates.sampling import rule as sampling_rule
-from parity.producers import builder
 from parity.seam import Sampling
 from tests.gates.asked import Asked
 

@@ -13,7 +13,8 @@ import pytest
 
 from parity.bench.measure import run_bench
 from parity.endings import ENDING, Terminated, interrupting
-from parity.guard import call_guarded, guard
+from parity.guard import guard
+from parity.guarded_call import call_guarded
 from parity.references.vllm_capture import serving
 from tests.bench.fakes import FakePlain, PlainLoop, Ticks, request
 

@@ -7,6 +7,7 @@ from importlib import import_module
 
 import pytest
 
+from parity.builders import clean_devices, device, gate_context
 from parity.calibrate import MODES, Calibration, CalibrationRequest, Comparison, calibrate
 from parity.device import load
 from parity.device.faults import CATALOGUE
@@ -17,7 +18,6 @@ from parity.gates.gate import Check
 from parity.gates.lifecycle_cases import Lives
 from parity.golden.views import PromptSlice
 from parity.policy import read_policy
-from parity.producers import clean_devices, device, gate_context
 from tests.sample import WHOLE, by_night
 
 DIFFERENT = ("reversed", "split_k_4", *(("shuffled_split_k_3",) if WHOLE else ()))

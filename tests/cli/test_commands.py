@@ -102,13 +102,16 @@ def test_what_needs_no_torch_works_without_and_what_does_says_what_to_install(sh
     assert missing == ["torch", "torch", "transformers"], found
 
 
-def test_an_interrupted_dump_leaves_nothing(parity, monkeypatch):
+def test_an_interrupted_dump_leaves_nothing(parity, tmp_path, monkeypatch):
+    prompts = tmp_path / "one.jsonl"
+    prompts.write_text('{"id": "one", "ids": [5, 6, 7]}\n')
+
     def interrupted(*given):
         assert list(parity.home.glob("goldens/.*"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("parity.golden.store.DumpWriter.add", interrupted)
-    found = parity("dump-golden")
+    monkeypatch.setattr("parity.golden.writer.DumpWriter.add", interrupted)
+    found = parity("dump-golden", "--prompts", prompts, "--max-new-tokens", "1")
     assert found.code == 130 and "interrupted" in found.err
     assert list(parity.home.glob("goldens/*")) == list(parity.home.glob("goldens/.*")) == []
 

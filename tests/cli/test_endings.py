@@ -14,7 +14,7 @@ import pytest
 from parity.bundled import tiny
 from parity.endings import ENDING, interrupting
 from parity.errors import DeviceEnded
-from parity.guard import call_guarded
+from parity.guarded_call import call_guarded
 
 
 def ended(*arguments, code=None, **options):

@@ -264,7 +264,7 @@ def test_json_goes_to_a_device_as_it_is(parity):
 def test_a_dump_onto_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     from safetensors import SafetensorError
 
-    from parity.golden.store import DumpWriter
+    from parity.golden.writer import DumpWriter
     from parity.stages import declared
 
     def full(tensors, path):
@@ -282,7 +282,7 @@ def test_a_dump_onto_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("value", [np.array([[{}]], object), np.ones((1, 1), complex), np.array([["a"]])])
 def test_a_tensor_that_no_file_holds(value, tmp_path):
-    from parity.golden.store import DumpWriter
+    from parity.golden.writer import DumpWriter
     from parity.stages import declared
 
     def dump():

@@ -8,7 +8,7 @@ import re
 import click
 import pytest
 
-from parity.cli.common import progress
+from parity.cli.progress_bar import progress
 from parity.progress import note, print_notes
 from parity.reports.console import console
 

@@ -120,7 +120,8 @@ def test_a_page_that_cannot_be_written_leaves_nothing_behind(parity, night):
 def test_help_and_diff_do_not_import_what_a_page_or_another_command_needs():
     code = (
         "import sys; from parity.cli import cli; import parity.reports.terminal, parity.golden.choice, parity.oracles; "
-        "cli.commands['diff']; others = {'parity.cli.bench', 'parity.producers', 'parity.guard', 'parity.batching'}; "
+        "cli.commands['diff']; "
+        "others = {'parity.cli.bench', 'parity.producers', 'parity.builders', 'parity.guard', 'parity.batching'}; "
         "sys.exit(bool({'jinja2', 'pandas', 'logging', 'parity.reports.page', *others} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -28,7 +28,7 @@ from parity.compare.report import OwnExperts, Place, conclude, exit_code, join
 from parity.compare.rows import StageRows
 from parity.compare.scores import _slack, _summed, members, paired, scores_of, shared
 from parity.compare.siblings import layers_in_common
-from parity.golden.shards import SUM
+from parity.golden.ranks import SUM
 from parity.policy import Row
 from parity.stages import declared
 

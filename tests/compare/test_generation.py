@@ -10,7 +10,7 @@ import pytest
 from parity.compare import compare, generation
 from parity.compare.generation import check_generation
 from parity.errors import UsageError
-from parity.golden.manifest import Corroboration
+from parity.golden.producer import Corroboration
 from parity.golden.store import Dump
 from parity.policy import read_policy
 from parity.seam import Shown

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from parity.builders import builder
 from parity.compare.breakdown import heat
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.golden.store import Dump
 from parity.golden.views import PromptSlice
-from parity.producers import builder
+from parity.run_request import RunRequest
 
 LAYER, POSITION = 3, 17
 

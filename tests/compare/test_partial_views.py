@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from parity.api import run_device
+from parity.builders import builder, planted_faults
 from parity.compare import compare, tipped
 from parity.compare.between import DeviceDifference, compare_devices
 from parity.compare.exercised import unseen_passes
@@ -18,7 +19,6 @@ from parity.compare.places import judged_inputs, segment, shows_first_in
 from parity.compare.rebased import WithExperts
 from parity.compare.rows import stage_rows
 from parity.compare.scores import row_noise
-from parity.drive import RunRequest
 from parity.drive import run_device as drive_device
 from parity.errors import UsageError
 from parity.golden.smaller import Smaller, smaller_golden
@@ -29,7 +29,7 @@ from parity.guard import unguarded
 from parity.oracles import ReferenceRerun
 from parity.partly_shown import PartlyShown
 from parity.policy import read_policy
-from parity.producers import builder, planted_faults
+from parity.run_request import RunRequest
 from parity.seam import Shown
 from parity.shown import RETURNED, VIEWS, View, check_declarations, narrowed, with_returned
 from parity.stages import declared

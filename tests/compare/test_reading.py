@@ -7,16 +7,17 @@ from dataclasses import replace
 
 import pytest
 
+from parity.builders import builder
 from parity.compare import compare
 from parity.compare.places import mark
 from parity.compare.report import StageResult
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice
 from parity.oracles import ReferenceRerun
 from parity.policy import read_policy
-from parity.producers import builder
+from parity.run_request import RunRequest
 from parity.stages import declared, inputs
 
 FAULT = "parity.device.faults:attn_window_missing_once"

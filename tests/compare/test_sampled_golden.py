@@ -13,7 +13,7 @@ from parity.compare.generation import check_generation
 from parity.device.faults.sampling import fault as planted
 from parity.errors import Inconclusive, UsageError
 from parity.gates.decisions_rows import read_draft_vocabulary
-from parity.golden.manifest import Manifest
+from parity.golden.reading import checked_manifest
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.sampling import as_text, from_text, read_sampling, written
@@ -181,7 +181,7 @@ def test_a_manifest_that_contradicts_itself_is_refused(update, uniforms, said, s
     prompts = tuple(one.model_copy(update=told) for one in case.prompts)
     wrong = sampled_golden.manifest.model_copy(update={"case": case.model_copy(update={"prompts": prompts, **update})})
     with pytest.raises(UsageError, match=said):
-        Manifest.checked(wrong.written(), tmp_path)
+        checked_manifest(wrong.written(), tmp_path)
 
 
 def test_settings_and_numbers_are_read_as_they_are_written():

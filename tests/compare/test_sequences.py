@@ -10,9 +10,10 @@ import pytest
 
 from parity import device
 from parity.api import compare_dumps, device_difference
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.errors import UsageError
 from parity.golden.store import Dump
+from parity.run_request import RunRequest
 
 
 def in_every_second_sequence(pipeline, which: int):

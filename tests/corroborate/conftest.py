@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.golden.manifest import PromptCase
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.case import PromptCase
+from parity.golden.store import Dump
+from parity.golden.writer import DumpWriter
 
 STAGES = (
     "target.embed",

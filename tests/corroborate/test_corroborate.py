@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from parity.cli import cli
-from parity.golden.manifest import Manifest
+from parity.golden.reading import read_manifest
 from parity.golden.store import Dump
 from parity.golden.verify import write_prompts
 from parity.references import dump
@@ -72,7 +72,7 @@ def copied(tmp_path):
 
 
 def marks(folder: Path):
-    return Manifest.read(folder).corroborations
+    return read_manifest(folder).corroborations
 
 
 def test_vllm_confirms_our_references(parity, clean, copied, tmp_path):

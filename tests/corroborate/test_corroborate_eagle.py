@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from parity.corroborate import triangulate
-from parity.golden.manifest import ProducerPart
+from parity.golden.producer import ProducerPart
 from parity.golden.store import Dump
 from parity.golden.verify import write_prompts
 from parity.policy import read_policy

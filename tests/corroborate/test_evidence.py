@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from parity.golden.manifest import Manifest
+from parity.golden.reading import read_manifest
 from tests.corroborate.conftest import STAGES, wrong
 
 TAPS, LOGITS = "drafter.taps", "drafter.logits"
@@ -24,7 +24,7 @@ def held(parity, tmp_path):
         return (
             found,
             {name: one["verdict"] for name, one in said["stages"].items()},
-            Manifest.read(goldens[0]).corroborations,
+            read_manifest(goldens[0]).corroborations,
         )
 
     return run
@@ -244,7 +244,7 @@ def test_a_device_that_fails_where_the_references_agree_is_not_acquitted(shallow
 
     from parity.compare.places import attest
     from parity.compare.report import FAIL, StageResult
-    from parity.golden.manifest import Corroboration
+    from parity.golden.producer import Corroboration
 
     class Marked:
         declared = shallow_golden.declared

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from parity import device
 from parity.batching import perform
-from parity.drive import forced_rounds
+from parity.rounds import forced_rounds
 from parity.stages import declared
 from parity.trace import ForcingTrace, Trace
 

@@ -9,11 +9,11 @@ from itertools import cycle, product
 import pytest
 
 from parity import device
-from parity.drive import generate, untapped
 from parity.errors import UsageError
 from parity.families import FAMILIES
 from parity.producers import dump_golden
 from parity.references import seam
+from parity.rounds import generate, untapped
 from tests.sample import WHOLE, cover, first
 
 PROMPT, BUDGET = [5, 12, 19, 26], 6

@@ -8,9 +8,9 @@ import pytest
 from parity import device
 from parity.batching import perform_together
 from parity.device.engines.lockstep import Lockstep
-from parity.drive import free_rounds, generate
 from parity.errors import UsageError
 from parity.families import FAMILIES
+from parity.rounds import free_rounds, generate
 from tests.sample import first, sample
 
 PROMPTS = [[int(token) for token in np.random.default_rng(count).integers(3, 900, count)] for count in (7, 40, 33, 70)]

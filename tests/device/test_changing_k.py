@@ -14,7 +14,6 @@ from parity import device
 from parity.api import compare_dumps, open_golden, run_device
 from parity.device.faults import changing
 from parity.device.pipeline import Pipeline
-from parity.drive import generate, untapped
 from parity.errors import UsageError
 from parity.families import FAMILIES, MODEL
 from parity.gates.acceptance_counts import AcceptanceCounts, contradictions
@@ -23,6 +22,7 @@ from parity.gates.rollback.history import SequencePlan
 from parity.gates.rollback.play import HistoryPlayer
 from parity.isolation import IsolatedFactory, ProcessLimits
 from parity.producers import dump_golden
+from parity.rounds import generate, untapped
 from parity.schedule import scheduled
 from parity.stages import drafting
 from tests.sample import by_night, cover, cut, first, sample

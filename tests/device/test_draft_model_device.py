@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from parity import device
+from parity.builders import builder
 from parity.device.faults import CATALOGUE
 from parity.errors import UsageError
 from parity.gates.context import GateContext
 from parity.gates.gate import run_gate
-from parity.producers import builder
 from tests.sample import first
 
 FAMILY = "draft-model"

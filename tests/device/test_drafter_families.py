@@ -6,13 +6,13 @@ import pytest
 
 from parity import device
 from parity.api import compare_dumps, run_device
+from parity.builders import builder
 from parity.device.faults import CATALOGUE
 from parity.faults import FaultRunRequest, compare_planted
 from parity.gates.positions_passes import SAME, cached_keys, misturned
 from parity.gates.rope import read_schedule
 from parity.gates.taps import token_pairings
 from parity.golden.views import GoldenSlice
-from parity.producers import builder
 from tests.sample import WHOLE, cover
 
 COMPILED = (

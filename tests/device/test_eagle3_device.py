@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from parity import device
+from parity.builders import builder
 from parity.device.faults import CATALOGUE
 from parity.device.faults.planting import during, in_each
 from parity.device.kernels import drafter_layer
 from parity.errors import UsageError
 from parity.faults import FaultRunRequest, compare_planted
-from parity.producers import builder
 from parity.seam import RowTap
 
 FAMILY = "eagle-3"

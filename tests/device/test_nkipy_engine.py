@@ -8,15 +8,16 @@ pytest.importorskip("jax", reason="jax is not installed: pip install 'parity-har
 
 from parity import api
 from parity.api import compare_dumps
+from parity.builders import builder
 from parity.device.engines.traced import lowering
 from parity.device.faults import CATALOGUE
 from parity.device.kernels.tap import untapped
 from parity.device.kernels.target_layer import target_layer
 from parity.device.rows import pad_rows
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.golden.store import Dump
 from parity.guard import unguarded
-from parity.producers import builder
+from parity.run_request import RunRequest
 
 PREFILL, DECODE, VERIFY = 32, 1, 5
 UNSUPPORTED = {"float64", "int64", "uint64"}

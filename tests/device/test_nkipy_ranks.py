@@ -11,6 +11,7 @@ pytest.importorskip("jax", reason="jax is not installed: pip install 'parity-har
 from parity import api
 from parity.api import compare_dumps
 from parity.batching import performed
+from parity.builders import builder
 from parity.device.engines import nkipy_engine
 from parity.device.engines.traced.collectives import told
 from parity.device.faults import CATALOGUE
@@ -18,10 +19,11 @@ from parity.device.kernels.collectives import all_gather, all_reduce
 from parity.device.kernels.head import greedy
 from parity.device.kernels.program import program
 from parity.device.sharding import Sharding
-from parity.drive import RunRequest, free_rounds, run_device
+from parity.drive import run_device
 from parity.golden.store import Dump
 from parity.guard import unguarded
-from parity.producers import builder
+from parity.rounds import free_rounds
+from parity.run_request import RunRequest
 from tests.sample import by_night, cover
 
 PROMPT = np.arange(1, 25)

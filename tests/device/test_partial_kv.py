@@ -9,22 +9,25 @@ import numpy as np
 import pytest
 
 from parity import device
+from parity.builders import builder
 from parity.compare import compare
 from parity.compare.exercised import not_exercised
 from parity.device.engines import numpy_engine as engine
 from parity.device.faults import CATALOGUE
 from parity.device.kernels import pages
 from parity.device.kernels.tap import untapped
-from parity.drive import RunRequest, generate, run_device
+from parity.drive import run_device
 from parity.errors import NotOffered, UsageError
 from parity.factories import Factory
-from parity.faults import FaultRunRequest, choose_faults, compare_planted
+from parity.fault_choice import choose_faults
+from parity.faults import FaultRunRequest, compare_planted
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.partial_kv import PartialKV
 from parity.policy import read_policy
-from parity.producers import builder
 from parity.references.seam import load as load_references
+from parity.rounds import generate
+from parity.run_request import RunRequest
 from tests.sample import by_night
 
 SIZES = "1+2+1x8"

@@ -14,15 +14,17 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from parity import device
+from parity.builders import builder
 from parity.compare import compare
 from parity.device.engines import numpy_engine, xla_engine
 from parity.device.faults import CATALOGUE
 from parity.device.faults.planting import during
 from parity.device.kernels import quantised
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.errors import NotOffered, UsageError
 from parity.factories import Factory
-from parity.faults import FaultRunRequest, choose_faults, compare_planted
+from parity.fault_choice import choose_faults
+from parity.faults import FaultRunRequest, compare_planted
 from parity.fixtures.scaled import SHARD
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
@@ -30,9 +32,9 @@ from parity.grid import Grid
 from parity.kv_cache import KVFormats
 from parity.oracles import ReferenceRerun
 from parity.policy import read_policy
-from parity.producers import builder
 from parity.references.kv_cache import Quantiser, read_scales
 from parity.references.seam import load as load_references
+from parity.run_request import RunRequest
 
 FORMATS = {"fp8_e4m3": (3, -6, 448.0), "fp8_e5m2": (2, -14, 57344.0)}
 """Bits of the mantissa, the exponent of the smallest normal number, and the largest number."""

@@ -13,13 +13,14 @@ import torch
 
 from parity import device
 from parity.api import check_device, compare_dumps
+from parity.builders import builder, present_engines
 from parity.compare.between import DeviceDifference
 from parity.device import stored
 from parity.device import torch as torch_device
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.errors import UsageError
 from parity.golden.store import Dump
-from parity.producers import builder, present_engines
+from parity.run_request import RunRequest
 from parity.seam import Sampling
 from tests.sample import cover, sample
 
@@ -196,7 +197,10 @@ def test_it_says_that_it_does_not_sample(tiny):
 
 
 def test_to_import_it_imports_no_torch():
-    code = "import sys, parity.device, parity.device.torch, parity.producers; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, parity.device, parity.device.torch, parity.producers, parity.builders; "
+        "sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity-harness[xla]'")
 
 from parity.api import compare_dumps, run_device
+from parity.builders import builder, planted_faults
 from parity.compare.between import DeviceDifference
 from parity.faults import FaultRunRequest, compare_planted
-from parity.producers import builder, planted_faults
 from tests.sample import WHOLE, cover
 
 

@@ -10,7 +10,8 @@ import pytest
 from parity.api import run_device
 from parity.diagnose.failing_run import FailingRun, failing_run
 from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.store import Dump
+from parity.golden.writer import DumpWriter
 from parity.policy import read_policy
 from tests.sample import by_night
 

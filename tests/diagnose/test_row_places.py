@@ -9,8 +9,9 @@ import pytest
 from parity.diagnose import diagnose
 from parity.diagnose.failing_run import failing_run
 from parity.diagnose.trials import PromptTrials
-from parity.golden.manifest import Producer
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.producer import Producer
+from parity.golden.store import Dump
+from parity.golden.writer import DumpWriter
 from parity.policy import read_policy
 from parity.producers import counterfactuals
 from parity.references.hypotheses import HYPOTHESES, caches, stale, starting, surplus

@@ -16,7 +16,7 @@ from parity.endpoint.counters import KNOWN, DraftCounters
 from parity.endpoint.greedy import continuations
 from parity.endpoint.server import Continuation, Server
 from parity.endpoint.truth import experts, truths
-from parity.golden.manifest import Generation
+from parity.golden.case import Generation
 from tests.endpoint.pretend import Pretended
 from tests.endpoint.serving import serving
 

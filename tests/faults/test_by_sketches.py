@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from parity.api import compare_dumps
+from parity.builders import builder
 from parity.device.faults import CATALOGUE
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.golden.smaller import Smaller, smaller_golden
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice
 from parity.guard import unguarded
-from parity.producers import builder
+from parity.run_request import RunRequest
 from tests.sample import WHOLE, sample
 
 BY_BITS = {"norm-cast-first"}

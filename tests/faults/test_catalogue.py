@@ -13,13 +13,13 @@ import pytest
 from parity import device
 from parity.device import faults
 from parity.device.faults import CATALOGUE, CONDITIONAL, LEFT_OUT
-from parity.drive import generate
 from parity.errors import UsageError
 from parity.families import FAMILIES
-from parity.faults import PROMPTS
+from parity.fault_choice import PROMPTS
 from parity.gates import GATES
 from parity.guard import guard
 from parity.reports.faults import page
+from parity.rounds import generate
 from parity.stages import declared
 from tests.sample import by_night, cover
 

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from parity import device
+from parity.builders import builder
 from parity.device.faults import CATALOGUE, CONDITIONAL, only, planted
 from parity.device.faults.conditions import Condition, Pass
-from parity.drive import RunRequest, run_device
+from parity.drive import run_device
 from parity.errors import UsageError
 from parity.faults import FaultRunRequest, compare_planted
 from parity.golden.store import Dump
 from parity.golden.views import PromptSlice
-from parity.producers import builder
+from parity.run_request import RunRequest
 from tests.sample import by_night
 
 VERIFY = Pass("verify", round=3, prompt=2, cached=130, accepted=0)

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import pytest
 
+from parity.builders import builder
 from parity.device.faults import CATALOGUE
-from parity.faults import PROMPTS, TOKENS, FaultRunRequest, compare_planted, judge_fault, run_faults
+from parity.fault_choice import PROMPTS, TOKENS
+from parity.faults import FaultRunRequest, compare_planted, judge_fault, run_faults
 from parity.gates import GATES
-from parity.producers import builder
 from tests.sample import WHOLE, cover, cut, sample
 from tests.shallow import LAYERS, cut_pair
 

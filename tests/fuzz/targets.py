@@ -19,7 +19,7 @@ from parity.errors import ParityError
 from parity.golden import shards
 from parity.golden.consistent import refuse_contradictions  # noqa: F401  loaded here, so that it is instrumented
 from parity.golden.digests import sealed
-from parity.golden.manifest import Manifest
+from parity.golden.reading import checked_manifest
 from parity.imports import polygraphy
 from parity.imports.arrays import members
 from parity.imports.names import pattern, read_map
@@ -60,7 +60,7 @@ def manifest(data: bytes) -> None:
         raw = json.loads(data)
     except (ValueError, RecursionError):
         raw = None
-    Manifest.checked(sealed(raw) if isinstance(raw, dict) else data, Path("manifest.json"))
+    checked_manifest(sealed(raw) if isinstance(raw, dict) else data, Path("manifest.json"))
 
 
 def safetensors(data: bytes) -> None:

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from parity.builders import builder
 from parity.errors import NotOffered
 from parity.gates.context import GateContext
 from parity.gates.sampling import gate as sampling
 from parity.gates.sampling import lanes as sampling_lanes
 from parity.gates.sampling import rule as sampling_rule
-from parity.producers import builder
 from tests.gates.asked import Asked
 from tests.gates.positions import LONG, SHORT, shortened
 from tests.sample import WHOLE

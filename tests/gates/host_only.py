@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from parity import device
 from parity.device.faults import CATALOGUE
-from parity.drive import untapped
+from parity.rounds import untapped
 from parity.seam import Shown
 from parity.shown import RETURNED
 

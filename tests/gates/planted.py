@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from parity.builders import builder
 from parity.device.pipeline import Pipeline
 from parity.gates.context import GateContext
 from parity.guard import unguarded
-from parity.producers import builder
 
 Plant = Callable[[Pipeline], None]
 LAYER = 0

@@ -12,7 +12,7 @@ from parity.device.recorder import Recorder
 from parity.gates import acceptance, run_gate
 from parity.gates.acceptance_counts import AcceptanceCounts, _round, contradictions, counts_match, forced_rounds
 from parity.gates.acceptance_interval import TokenSums, interval_verdict, least_rounds, paired_bootstrap, wilson_limits
-from parity.golden.manifest import Generation
+from parity.golden.case import Generation
 from tests.gates import planted
 
 K, BUDGET = 4, 48

@@ -24,7 +24,7 @@ from parity.gates.acceptance_interval import (
     paired_bootstrap,
     wilson_limits,
 )
-from parity.golden.manifest import Generation
+from parity.golden.case import Generation
 
 K = (3,)
 

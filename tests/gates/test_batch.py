@@ -9,13 +9,13 @@ import pytest
 
 from parity import device
 from parity.api import compare_dumps, run_device
+from parity.builders import builder
 from parity.device.faults import CATALOGUE
 from parity.device.pipeline import Pipeline
 from parity.errors import UsageError
 from parity.factories import Factory
 from parity.faults import FaultRunRequest, compare_planted
 from parity.golden.views import PromptSlice
-from parity.producers import builder
 from tests.sample import WHOLE, by_night, sample
 
 FAULTS = {name: fault for name, fault in CATALOGUE.items() if fault.gate == "batch"}

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from parity.builders import builder
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, UsageError
 from parity.gates import boundary, run_gate
 from parity.gates.context import GateContext
-from parity.producers import builder
 from tests.sample import by_night
 
 ADMISSION, CONTENTS = 0, 1

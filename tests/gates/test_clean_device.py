@@ -6,19 +6,15 @@ import pytest
 
 from parity.api import compare_dumps, run_device
 from parity.stages import declared
-from tests.sample import WHOLE, by_night, cut, sample
+from tests.sample import WHOLE, by_night
 
 EVERY_STAGE_WITHIN = 1e-5
 
 
 @pytest.fixture(scope="module")
-def golden(tiny, remake_small_golden, tmp_path_factory):
-    """The default golden's prompts, or a sample of them cut short."""
-    folder = tmp_path_factory.mktemp("clean")
-    lines = sample((tiny / "prompts/chat.jsonl").read_text().splitlines())
-    lines = lines if WHOLE else [cut(lines[0])]
-    (folder / "prompts.jsonl").write_text("\n".join(lines))
-    return remake_small_golden(folder / "golden", prompts=folder / "prompts.jsonl", max_new_tokens=48 if WHOLE else 24)
+def golden(request):
+    """The golden that the family's faults are judged by; by night every chat prompt of the default one."""
+    return request.getfixturevalue("full_golden") if WHOLE else request.getfixturevalue("family_golden")("p-eagle")
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
@@ -79,6 +75,7 @@ def test_every_stage_of_the_table_is_in_golden_and_run(golden, runs, precision):
         assert {row.place[2] for row in run.manifest.tensors} == every
 
 
+@by_night
 def test_rounds_accept_none_some_and_all_drafts(golden):
     counts = {n for prompt in golden.manifest.case.prompts for n in prompt.generation.accepted_drafts}
     assert {0, golden.manifest.case.k} < counts

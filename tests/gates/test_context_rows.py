@@ -14,7 +14,7 @@ from parity.gates import acceptance, context
 from parity.gates.acceptance_counts import ForcedRounds
 from parity.gates.acceptance_interval import Interval
 from parity.gates.context import GateContext, NoiseFloors, _not_offered
-from parity.golden.manifest import Generation
+from parity.golden.case import Generation
 from parity.stages import declared
 
 NAMES = declared(2, 1)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from parity.api import run_device
+from parity.builders import builder
 from parity.compare.basis import Basis
 from parity.compare.choices import SAME
 from parity.errors import Inconclusive
@@ -19,8 +20,8 @@ from parity.gates.decisions import GROUPS, PlantedTies, _same
 from parity.gates.decisions_rows import DraftVocabulary, JudgedRows, _moved, _slots, judge_rows, read_draft_vocabulary
 from parity.golden.store import Dump
 from parity.isolation.device import _offers
-from parity.producers import builder
 from parity.seam import RankTap, RowTap
+from tests.sample import by_night
 
 FAULTS, OTHERS = "parity.device.faults:", "tests.gates.choice_faults:"
 TARGET, VERIFY, DRAFTER, OWN, TIES = range(5)
@@ -170,6 +171,7 @@ def test_rounds_that_are_missing_are_no_pass(gate, shallow_golden, tmp_path):
     assert check.verdict == "inconclusive" and "verify" in check.name
 
 
+@by_night
 def test_a_run_that_was_not_forced_is_no_pass(shallow_golden, remake_small_golden, tmp_path):
     """Of twelve tokens, one of which rounding takes for another."""
     model = shallow_golden.manifest.model

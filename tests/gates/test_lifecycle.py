@@ -14,13 +14,13 @@ from parity import device
 from parity.batching import perform
 from parity.device.batch import Batch
 from parity.device.faults import CATALOGUE
-from parity.drive import free_rounds, untapped
 from parity.errors import UsageError
 from parity.families import FAMILIES
 from parity.gates.gate import Check
 from parity.gates.lifecycle import LANES, SEVERAL
 from parity.gates.lifecycle_cases import Lives
 from parity.isolation import ProcessLimits
+from parity.rounds import free_rounds, untapped
 from tests.sample import WHOLE, by_night, first, sample
 
 RED = {

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from parity.builders import builder
 from parity.gates import run_gate
 from parity.gates.context import GateContext
-from parity.producers import builder
 from parity.seam import Shown
 from tests.sample import by_night, first
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from parity.builders import builder
 from parity.errors import UsageError
 from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.provenance import independent, real_acceptance, unchanged
 from parity.golden.store import Dump
 from parity.golden.trust import changes, refuse_stale
-from parity.producers import builder
 from tests.golden.edits import rewrite
 from tests.sample import cover, first
 

@@ -8,10 +8,10 @@ from importlib import import_module
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from parity.builders import builder
 from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.rollback.history import RoundPlan, SequencePlan
-from parity.producers import builder
 from tests.sample import WHOLE, by_night, first, sample
 
 REPEATS, ROWS, STATE, POISON, ERRORS, REPEATS_TOO, EXACT = range(7)

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from parity.builders import builder
 from parity.compare.report import FAIL, PASS
 from parity.errors import DeviceEnded, Inconclusive, UsageError
 from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
-from parity.producers import builder
 
 BENCH = SimpleNamespace(golden=SimpleNamespace(folder="golden"), device_name="numpy", precision="bfloat16")
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from parity import device
+from parity.builders import builder
 from parity.compare.sampling.oracle import processed, residual, round_outcomes
 from parity.compare.sampling.replay import decisions, of_tokens
 from parity.compare.sampling.round import SampledRound
@@ -28,11 +29,10 @@ from parity.gates.sampling.rounds import Play, sampled, table
 from parity.guard import guard
 from parity.isolation import ProcessLimits
 from parity.partly_shown import shown_only
-from parity.producers import builder
 from parity.seam import Sampling
 from tests.gates import planted
 from tests.gates.asked import Asked
-from tests.sample import WHOLE, by_night, sample
+from tests.sample import WHOLE, by_night, cover, sample
 
 FULL = Sampling(temperature=0.7, top_k=6, top_p=0.9, min_p=0.05)
 
@@ -169,9 +169,8 @@ def test_a_device_that_samples_at_temperature_zero_fails(judged):
     assert lines["replay, match, plain"].verdict == "pass"
 
 
-@pytest.mark.parametrize("rule", sampling.RULES)
-@pytest.mark.parametrize("engine", ["numpy", "xla"])
-def test_at_temperature_zero_the_rule_alone_is_greedy(rule, engine):
+@pytest.mark.parametrize(("engine", "rule"), cover(product(("numpy", "xla"), sampling.RULES)))
+def test_at_temperature_zero_the_rule_alone_is_greedy(engine, rule):
     """Ties go to the lowest id, and no row becomes NaN; the oracle says the same."""
     random, settings = np.random.default_rng(2), Sampling(temperature=0, top_k=3, top_p=0.5, rule=rule)
     target, draft = (random.integers(0, 4, (64, rows, 6)).astype(np.float32) for rows in (3, 2))

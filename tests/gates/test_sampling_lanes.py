@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from parity import device
+from parity.builders import builder
 from parity.device.faults.sampling_lanes import fault as planted
 from parity.errors import DeviceFailed
 from parity.gates import run_gate
@@ -18,7 +19,6 @@ from parity.gates.sampling import lanes as sampling_lanes
 from parity.gates.sampling.rounds import Play, sampled, sampled_together, table
 from parity.guard import guard, unguarded
 from parity.isolation import ProcessLimits
-from parity.producers import builder
 from parity.seam import Sampling
 from tests.sample import WHOLE, sample
 

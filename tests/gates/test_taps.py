@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from parity.builders import builder
 from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.taps import tapped_streams
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice
-from parity.producers import builder
-from tests.sample import WHOLE
+from tests.sample import WHOLE, by_night, sample
 
 IN_OF = ["target.layers.1.out", "target.layers.3.out", "target.layers.4.out"]
 
@@ -51,12 +51,15 @@ def test_the_tapped_streams_are_found_in_the_golden_alone(small_golden):
 
 @pytest.mark.parametrize(
     ("device", "what"),
-    [
-        ("parity.device.faults:tap_off_by_one", "it is target.layers.2.out"),
-        ("parity.device.faults:tap_without_residual", "it is target.layers.1.ffn_out"),
-        ("parity.device.faults:tap_order", "it is target.layers.4.out"),
-        ("parity.device.faults:input_hidden_one_step_late", "it is target.layers.1.out of the position after"),
-    ],
+    sample(
+        [
+            ("parity.device.faults:tap_off_by_one", "it is target.layers.2.out"),
+            ("parity.device.faults:tap_without_residual", "it is target.layers.1.ffn_out"),
+            ("parity.device.faults:tap_order", "it is target.layers.4.out"),
+            ("parity.device.faults:input_hidden_one_step_late", "it is target.layers.1.out of the position after"),
+        ],
+        lambda row: row[0],
+    ),
 )
 def test_other_taps_are_red_and_named(device, what, gate):
     taken, paired = gate(device)
@@ -72,7 +75,11 @@ def test_taps_that_are_late_after_an_accepted_draft_only_are_red_in_that_round(g
 
 
 @pytest.mark.parametrize(
-    ("device", "what"), [("input_no_shift", "carries token"), ("input_position_plus_one", "sits at position 1, not 0")]
+    ("device", "what"),
+    sample(
+        [("input_no_shift", "carries token"), ("input_position_plus_one", "sits at position 1, not 0")],
+        lambda row: row[0],
+    ),
 )
 def test_a_shifted_pair_is_red(device, what, gate):
     taken, paired = gate(f"parity.device.faults:{device}")
@@ -80,6 +87,7 @@ def test_a_shifted_pair_is_red(device, what, gate):
     assert paired.verdict == "fail" and what in paired.evidence and paired.place.stage == "drafter.input_ids"
 
 
+@by_night
 def test_a_golden_without_its_streams_is_inconclusive(gate, remake_small_golden, tmp_path):
     checks = gate(golden=remake_small_golden(tmp_path / "golden", stages=("taps", "logits"), max_new_tokens=4))
     assert [check.verdict for check in checks] == ["inconclusive"] and "without --stage" in checks[0].evidence

@@ -48,7 +48,7 @@ STATE = [
 
 @pytest.fixture
 def gate(shallow_golden, tmp_path):
-    from parity.producers import builder
+    from parity.builders import builder
 
     base = builder("numpy", shallow_golden)
 

@@ -11,8 +11,9 @@ import pytest
 
 from parity.errors import UsageError
 from parity.golden.choice import Wanted, choose
-from parity.golden.manifest import FILE, Manifest
+from parity.golden.manifest import FILE
 from parity.golden.provenance import checkpoint, handed_on
+from parity.golden.reading import read_manifest
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -110,7 +111,7 @@ def test_a_moved_checkpoint_is_named_again(parity, shelf, small_golden, tiny, tm
 
 @pytest.mark.parametrize("folder", sorted(path.parent for path in FIXTURES.rglob(FILE)), ids=lambda path: path.name)
 def test_goldens_that_ship_find_their_checkpoints_from_anywhere(folder, monkeypatch, tmp_path):
-    recorded = Manifest.read(folder).model
+    recorded = read_manifest(folder).model
     monkeypatch.chdir(tmp_path)
     found = choose(Wanted(folder), tmp_path)[0].manifest.model
     for side in ("target", "drafter"):

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
-from parity.golden.consistent import PromptRounds, _drafted, _generation, _starts
+from parity.golden.case import Generation
+from parity.golden.consistent import _generation, _starts
+from parity.golden.consistent_tensors import _drafted
 from parity.golden.digests import UNSEALED, own_digest
-from parity.golden.manifest import FILE, Generation
+from parity.golden.manifest import FILE
+from parity.golden.prompt_rounds import PromptRounds
 from parity.golden.store import Dump, seal
 from tests.golden.edits import edited, rewrite
 from tests.meta.dumps import clean, write

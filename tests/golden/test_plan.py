@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
-from parity.golden.store import DumpWriter
+from parity.golden.writer import DumpWriter
 from parity.plan import golden_plan
 
 

@@ -9,10 +9,11 @@ import pytest
 from parity.api import compare_dumps, run_device
 from parity.errors import UsageError
 from parity.golden.manifest import TensorRow
-from parity.golden.shards import merge, merged_row, replicas_differ
-from parity.golden.shards import split as shares
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.ranks import merge, merged_row, replicas_differ
+from parity.golden.ranks import split as shares
+from parity.golden.store import Dump
 from parity.golden.views import PromptSlice
+from parity.golden.writer import DumpWriter
 
 RANKS = 2
 HEADS = "target.layers.1.q"

@@ -14,10 +14,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from parity.errors import UsageError
-from parity.golden import shards, store
+from parity.golden import shards
 from parity.golden.manifest import FILE, Manifest
-from parity.golden.store import Dump, DumpWriter, unchanged_rows
+from parity.golden.reading import read_manifest
+from parity.golden.store import Dump
+from parity.golden.writer import DumpWriter, unchanged_rows
 from parity.stages import declared
+from tests.sample import by_night
 
 NAMES = declared(1, 1)
 SCHEMA = Path(__file__).parents[2] / "docs" / "golden.schema.json"
@@ -73,7 +76,7 @@ def test_cache_contents_come_back_bit_for_bit_from_what_changed(small_golden):
 
 def test_a_variant_of_several_shards_is_the_same_golden(small_golden, tmp_path, monkeypatch):
     """At real width a prompt's stages are gigabytes: a shard of them is in memory at a time."""
-    monkeypatch.setattr(store, "SHARD", 2**16)
+    monkeypatch.setattr("parity.golden.writer.SHARD", 2**16)
     made, out = small_golden.manifest, tmp_path / "out"
     given = {name: getattr(made, name) for name in ("kind", "stages", "created", "producer", "model", "case")}
     with DumpWriter(out) as writer:
@@ -146,13 +149,14 @@ def test_a_wrong_manifest_is_refused_by_field(field, value, names, small_golden,
     raw[field] = value
     (tmp_path / FILE).write_text(json.dumps(raw))
     with pytest.raises(UsageError, match=names):
-        Manifest.read(tmp_path)
+        read_manifest(tmp_path)
 
 
 def test_the_published_schema_is_current():
     assert json.loads(SCHEMA.read_text()) == Manifest.model_json_schema()
 
 
+@by_night
 def test_dumping_again_gives_the_same_tensors_bit_for_bit(shallow_golden, tmp_path, remake_small_golden):
     model, tokens = shallow_golden.manifest.model, shallow_golden.manifest.case.max_new_tokens
     pair = {side: Path(getattr(model, side).path) for side in ("target", "drafter")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parity.compare import comparable
+from parity.compare.preconditions import comparable
 from parity.errors import UsageError
 from parity.golden.provenance import producer
 from parity.golden.store import Dump

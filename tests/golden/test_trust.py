@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity import api, calibrate, compare, engines, faults, producers, reduce
+from parity import api, builders, calibrate, compare, engines, faults, producers, reduce
 from parity.compare.basis import basis
 from parity.compare.between import compare_devices
 from parity.compare.rebased import RebasedGolden
@@ -34,7 +34,7 @@ JUDGES = (
     *(GateContext, DiagnosisRequest, FailingRun, PromptTrials, failing_run, find_failing_run, first_failing_rank),
     *(judge_cell, night_of, run_view),
     *(engines.matrix, faults.FaultRunRequest, reduce.Reducer, calibrate.CalibrationRequest),
-    *(producers.builder, producers.device, producers.gate_context, producers.counterfactuals),
+    *(builders.builder, builders.device, builders.gate_context, producers.counterfactuals),
 )
 
 
@@ -87,7 +87,7 @@ def test_what_cannot_be_checked_is_noted_once(folder, tmp_path, noted):
     opened = trusted(Dump(folder))
     assert len(opened.unknown) == 1 and "/lost/target is no checkpoint here" in opened.unknown[0]
     with pytest.raises(UsageError, match=r"no config\.json"):
-        producers.builder("numpy", opened)
+        builders.builder("numpy", opened)
     assert [record.getMessage() for record in noted.records] == list(opened.unknown)
 
 

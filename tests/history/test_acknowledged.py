@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -14,14 +15,21 @@ from tests.history.test_verdicts import flat
 CELL, OTHER = cells(2)
 
 
-@pytest.fixture
-def url(parity):
-    """Six nights of two cells; the second is gone on the last two."""
-    made, url = flat(6, 2), str(parity.home / "history")
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Six nights of two cells, once; the second cell is gone on the last two."""
+    made, folder = flat(6, 2), tmp_path_factory.mktemp("written") / "history"
     for number in range(6):
         found = results(made, number)
-        append(url, night(made, number), found if number < 4 else [one for one in found if one.cell.name == CELL])
-    return url
+        there = found if number < 4 else [one for one in found if one.cell.name == CELL]
+        append(str(folder), night(made, number), there)
+    return folder
+
+
+@pytest.fixture
+def url(written, parity):
+    """They are where history is by default."""
+    return str(shutil.copytree(written, parity.home / "history"))
 
 
 def test_an_acknowledged_cell_is_told_as_such_and_lacks_no_evidence(url, parity):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,12 +29,19 @@ def made():
     return made
 
 
-@pytest.fixture
-def url(made, parity):
-    """They are where history is by default."""
+@pytest.fixture(scope="module")
+def written(made, tmp_path_factory):
+    """Their history, once."""
+    folder = tmp_path_factory.mktemp("written") / "history"
     for number in range(made.nights):
-        append(str(parity.home / "history"), night(made, number), results(made, number))
-    return str(parity.home / "history")
+        append(str(folder), night(made, number), results(made, number))
+    return folder
+
+
+@pytest.fixture
+def url(written, parity):
+    """They are where history is by default."""
+    return str(shutil.copytree(written, parity.home / "history"))
 
 
 def test_figures_have_a_trend(url, parity):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -45,16 +46,23 @@ def quiet(nights: int):
     return made
 
 
+def written(made, folder) -> str:
+    """History of a made-up world, by URL."""
+    for number in range(made.nights):
+        append(str(folder / "h"), night(made, number), results(made, number))
+    return str(folder / "h")
+
+
 @pytest.fixture
 def recorded(tmp_path):
-    """History of a made-up world, by URL."""
+    """History of a made-up world of the test's own, by URL."""
+    return partial(written, folder=tmp_path)
 
-    def record(made) -> str:
-        for number in range(made.nights):
-            append(str(tmp_path / "h"), night(made, number), results(made, number))
-        return str(tmp_path / "h")
 
-    return record
+@pytest.fixture(scope="module")
+def quiet_nights(tmp_path_factory) -> str:
+    """History of fourteen quiet nights, by URL: read, and never written to."""
+    return written(quiet(14), tmp_path_factory.mktemp("quiet"))
 
 
 @pytest.fixture
@@ -68,8 +76,8 @@ def by_name(found):
     return {(one.stages, one.statistic): one for one in found}
 
 
-def test_lower_bounds_are_proposed_with_their_reason(recorded, mine):
-    found = by_name(proposals(read_policy(mine, ""), load(recorded(quiet(14)))))
+def test_lower_bounds_are_proposed_with_their_reason(quiet_nights, mine):
+    found = by_name(proposals(read_policy(mine, ""), load(quiet_nights)))
     l2, row = found["drafter.*", "l2"], found["drafter.*", "worst_row"]
     assert (l2.new, l2.largest, l2.nights) == (MARGIN, 0.9, 14) and "noise floor" in l2.why
     assert row.new == pytest.approx(1.1 * CALIBRATED["worst_row"]["local"], abs=0.01) and "calibrated" in row.why
@@ -107,11 +115,12 @@ def test_no_bound_goes_below_the_noise_or_the_calibration(recorded):
 def test_few_nights_and_unclean_nights_are_not_enough(recorded, mine):
     made = quiet(14)
     made.verdicts[5, CELL] = "warn"
-    found = proposals(read_policy(mine, ""), load(recorded(made)))
+    frame = load(recorded(made))
+    found = proposals(read_policy(mine, ""), frame)
     assert not any(one.tighter for one in found)
     assert by_name(found)["drafter.*", "l2"].why == "1 more clean nights are needed"
     with pytest.raises(UsageError, match="14 nights at the least"):
-        proposals(read_policy(mine, ""), load(recorded(made)), nights=5)
+        proposals(read_policy(mine, ""), frame, nights=5)
 
 
 def test_nothing_is_proposed_while_a_regression_stands(recorded, mine):
@@ -121,7 +130,8 @@ def test_nothing_is_proposed_while_a_regression_stands(recorded, mine):
         proposals(read_policy(mine, ""), load(recorded(made)))
 
 
-def test_a_calibration_of_ones_own_counts(recorded, mine, tmp_path):
+def test_a_calibration_of_ones_own_counts(quiet_nights, mine, tmp_path):
+    frame = load(quiet_nights)
     file = tmp_path / "calibration.json"
     families = [
         {
@@ -131,16 +141,16 @@ def test_a_calibration_of_ones_own_counts(recorded, mine, tmp_path):
         }
     ]
     file.write_text(json.dumps({"families": families}))
-    found = by_name(proposals(read_policy(mine, ""), load(recorded(quiet(14))), calibration=file))
+    found = by_name(proposals(read_policy(mine, ""), frame, calibration=file))
     assert found["drafter.*", "l2"].new == pytest.approx(1.98)
     assert not found["drafter.*", "worst_row"].tighter
     file.write_text("[]")
     with pytest.raises(UsageError, match="no result of"):
-        proposals(read_policy(mine, ""), load(recorded(quiet(14))), calibration=file)
+        proposals(read_policy(mine, ""), frame, calibration=file)
 
 
-def test_the_new_policy_keeps_its_comments(recorded, mine):
-    found = proposals(read_policy(mine, ""), load(recorded(quiet(14))))
+def test_the_new_policy_keeps_its_comments(quiet_nights, mine):
+    found = proposals(read_policy(mine, ""), load(quiet_nights))
     text = tightened(MINE, found)
     assert (
         text.replace("ok = 1.25", "ok = 2.5").replace("{ ok = 2.01, warn = 2.01 }", "{ ok = 4.0, warn = 4.0 }") == MINE
@@ -166,8 +176,8 @@ def test_looser_bounds_are_found_whatever_row_sets_them(recorded):
     assert list(looser(before, before, frame)) == []
 
 
-def test_the_command_writes_checks_and_refuses(recorded, mine, parity, tmp_path):
-    url, new = recorded(quiet(14)), tmp_path / "new.toml"
+def test_the_command_writes_checks_and_refuses(quiet_nights, mine, parity, tmp_path):
+    url, new = quiet_nights, tmp_path / "new.toml"
     assert parity("ratchet", mine, url, "--out", new).code == 0
     assert parity("ratchet", mine, url, "--check").code == 1
     found = parity("ratchet", new, url, "--check", "--against", mine)

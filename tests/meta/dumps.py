@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from parity.golden.manifest import Case, Checkpoint, Generation, Model, Producer, PromptCase
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.case import Case, Generation, PromptCase
+from parity.golden.checkpoints import Checkpoint, Model
+from parity.golden.producer import Producer
+from parity.golden.store import Dump
+from parity.golden.writer import DumpWriter
 from parity.stages import Named
 from parity.trace import Tensors
 from tests.meta.worlds import ACCEPTED, NAMES, OFFSET, VD, K, Size, made

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from parity.golden.keeping import Keeping
 from parity.golden.smaller import Smaller
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.store import Dump
+from parity.golden.writer import DumpWriter
 
 
 def smaller_run(run: Dump, out: Path, asked: Smaller) -> Dump:

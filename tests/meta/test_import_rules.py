@@ -52,7 +52,7 @@ FORBIDDEN = [
     ("parity/references/gpt_oss.py", "import transformers"),
     ("parity/trace.py", "import torch"),
     ("parity/drive.py", "import parity.device"),
-    ("parity/api/dumps.py", "from parity.cli.common import write_json"),
+    ("parity/api/dumps.py", "from parity.cli.options import write_json"),
     ("parity/device/rows.py", "from parity.golden import store"),
     ("parity/reports/terminal.py", "import tests.meta.test_import_rules"),
     ("parity/history/schema.py", "import parity.reports.terminal"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
+from parity.builders import inventory
 from parity.bundled import published_pair
 from parity.cli import cli
-from parity.producers import inventory
 
 
 @pytest.fixture(scope="session")
@@ -19,5 +19,5 @@ def traced():
 @pytest.fixture
 def ops(traced, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("parity.producers.inventory", lambda *_, **run: traced)
+    monkeypatch.setattr("parity.builders.inventory", lambda *_, **run: traced)
     return lambda *more: CliRunner().invoke(cli, ["ops", "--phase", "draft", *map(str, more)])

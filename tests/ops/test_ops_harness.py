@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from parity import device
+from parity.builders import inventory
 from parity.bundled import published_pair
 from parity.errors import DeviceEnded, NotOffered
 from parity.ops.cutting import cut_to
 from parity.ops.harness import OperationReport, try_operation
 from parity.ops.operands import index_bounds, operands
-from parity.producers import inventory
 from parity.seam import Cut, Operand, Operation
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parity.drive import generate
 from parity.errors import DeviceFailed
+from parity.rounds import generate
 from parity.seam import Description
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from parity.errors import DeviceFailed, UsageError
-from parity.guard import call_guarded, guard, watch_threads
+from parity.guard import guard
+from parity.guarded_call import call_guarded, watch_threads
 from parity.policy import read_policy
 from parity.seam import Description
 
@@ -122,7 +123,7 @@ def test_what_a_tap_refuses_in_a_round_stays_as_it_is():
 
 FORKING = """
 import os
-from parity.guard import call_guarded
+from parity.guarded_call import call_guarded
 
 child = call_guarded("forking", "verify", os.fork)
 print("parent" if child else "child", flush=True)

@@ -16,7 +16,7 @@ import pytest
 from parity import partial
 from parity.errors import UsageError
 from parity.golden.choice import newest
-from parity.golden.store import DumpWriter
+from parity.golden.writer import DumpWriter
 from parity.partial import partial_file, partial_folder, scratch, sweep, write_whole
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from parity.drive import generate, untapped
-from parity.golden.store import Dump
 from parity.references.capture import ignore
 from parity.references.chain import ChainLoop
 from parity.references.drafting import load_loop
-from parity.references.dump import Request, dump_golden
 from parity.references.prompts import read_prompts
 from parity.references.seam import Reference
+from parity.rounds import generate, untapped
 from parity.stages import declared
 from parity.trace import ForcingTrace, Trace
 
@@ -83,14 +79,11 @@ def test_a_local_run_starts_every_pass_of_the_chain_from_the_golden(loop, prompt
     assert np.array_equal(trace.tensors[1, "drafter.logits"], tensors[1, "drafter.logits"])
 
 
-def test_a_golden_of_the_pair_says_its_drafters_family(tiny, tmp_path):
-    prompts = tmp_path / "one.jsonl"
-    prompts.write_text(json.dumps({"id": "one", "ids": [1264, 30, 40, 50, 60, 70]}))
-    case = dict(target=tiny / "target", drafter=tiny / "eagle3", prompts=prompts, k=2, max_new_tokens=4, stages=())
-    golden = Dump(dump_golden(Request(out=tmp_path / "golden", **case)))
-    assert golden.manifest.model.num_drafter_layers == 1 and "eagle3" in golden.manifest.producer.name
-    assert {row[0] for row in golden.rows} == {"float32", "bfloat16", "bfloat16.local"}
-    assert golden.manifest.model.family == "eagle-3"
+def test_a_golden_of_the_pair_says_its_drafters_family(chain_golden):
+    model = chain_golden.manifest.model
+    assert model.num_drafter_layers == 1 and "eagle3" in chain_golden.manifest.producer.name
+    assert {row[0] for row in chain_golden.rows} == {"float32", "bfloat16", "bfloat16.local"}
+    assert model.family == "eagle-3"
 
 
 def test_behind_the_seam_the_loop_emits_the_same_and_a_round_may_begin_anew(loop, prompt, traced):

@@ -10,7 +10,7 @@ import torch
 from parity.references.block import BlockLoop
 from parity.references.dflash import DFlash
 from parity.references.dflash_config import DFlashConfig
-from parity.references.loop import State
+from parity.references.loop_state import State
 
 K, LENGTH, V, H, N, G, D, THETA = 3, 9, 50, 24, 6, 2, 8, 1000.0
 RAW = {

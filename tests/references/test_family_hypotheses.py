@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from parity.faults import PROMPTS
+from parity.fault_choice import PROMPTS
 from parity.references.hypotheses import NotApplicable, block, block_context, lookup, offered, unfed
 from parity.references.ngram import NGram, NGramConfig
 from parity.references.prompts import read_prompts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity import drive
+from parity import run_request
 from parity.api import compare_dumps, run_device
 from parity.compare import compare
 from parity.compare.flips import Flips
@@ -31,7 +31,7 @@ def run(golden, tmp_path_factory) -> Dump:
     """A run that went on with its own experts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            drive, "forced_names", lambda *case: {name for name in forced_names(*case) if "experts" not in name}
+            run_request, "forced_names", lambda *case: {name for name in forced_names(*case) if "experts" not in name}
         )
         return run_device(golden, DEVICE, "chained", out=tmp_path_factory.mktemp("unforced") / "run", free=False)
 

@@ -11,9 +11,9 @@ import numpy as np
 from parity.batching import Script, VerbCall, perform, perform_together
 from parity.compare.sampling.round import SampledRound
 from parity.decode import TargetPassTap, accepted, ended
-from parity.drive import untapped
 from parity.errors import Inconclusive, NotOffered, NotShown
 from parity.families import MODEL, family_of
+from parity.rounds import untapped
 from parity.seam import DRAWS, Batched, Description, Device, Samples, SamplesInLanes, Sampling
 from parity.shown import View, stages_of
 from parity.stages import DRAFTER_LOGITS, TARGET_LOGITS, VERIFY_LOGITS
