@@ -13,11 +13,13 @@ from pydantic import FailFast, Field, StringConstraints
 
 from parity import files, limits
 from parity.golden.case import Case
+from parity.golden.case import Generation as Generation  # captures of vLLM: their goldens hold their digests
 from parity.golden.checkpoints import Model
 from parity.golden.digests import UNSEALED, sealed
 from parity.golden.fields import Axes, Line, ManifestPart, Shape, Size, TensorKey, Variant
 from parity.golden.keeping import Keeping
-from parity.golden.producer import Corroboration, Producer
+from parity.golden.producer import Corroboration
+from parity.golden.producer import Producer as Producer  # as well
 from parity.kv_cache import of_drafter
 from parity.stages import Named, declared
 

@@ -24,6 +24,7 @@ from parity.golden.manifest import FILE, SCHEMA_VERSION, Manifest, TensorRow
 from parity.golden.ranks import by_place, merge, merged_row
 from parity.golden.reading import checked_manifest, read_manifest
 from parity.golden.views import DumpView, TensorPlace
+from parity.golden.writer import DumpWriter as DumpWriter  # captures of vLLM: their goldens hold their digests
 from parity.reproducing import quoted
 from parity.shown import there
 from parity.stages import TARGET_EMBED

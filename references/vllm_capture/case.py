@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parity.errors import UsageError
-from parity.golden.producer import Producer
+from parity.golden.manifest import Producer
 from parity.golden.provenance import producer
 from parity.references.drafter_formats import read_drafter
 from parity.references.vllm_capture.adapt import read_config

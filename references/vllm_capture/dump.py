@@ -15,7 +15,7 @@ from typing import Any
 
 from parity.errors import UsageError
 from parity.families import Family
-from parity.golden.writer import DumpWriter
+from parity.golden.store import DumpWriter
 from parity.references.drafter_formats import read_drafter
 from parity.references.drafting import is_chain, refuse_family
 from parity.references.prompts import read_prompts

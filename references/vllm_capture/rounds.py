@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.errors import UsageError
-from parity.golden.case import Generation
+from parity.golden.manifest import Generation
 from parity.references.vllm_capture.steps import Step
 from parity.trace import Tensors
 

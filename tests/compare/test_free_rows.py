@@ -18,7 +18,7 @@ from parity.compare.generation import (
     _parting,
     acceptance,
 )
-from parity.golden.manifest import Generation
+from parity.golden.case import Generation
 
 
 def told(emitted, lengths, accepted=None, finish: str = "length") -> Generation:

@@ -40,7 +40,7 @@ def shelf(tmp_path, monkeypatch):
             raise UsageError(f"{folder} cannot be read")
         return held[folder]
 
-    monkeypatch.setattr(choice.Manifest, "read", read)
+    monkeypatch.setattr(choice, "read_manifest", read)
     monkeypatch.setattr(choice, "Dump", lambda folder, made=None: SimpleNamespace(folder=folder, manifest=held[folder]))
     return put
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
+from parity.golden.case import KeptStages
 from parity.golden.keeping import (
     Form,
     Keeping,
@@ -18,7 +19,7 @@ from parity.golden.keeping import (
     packed_floor,
     ranges,
 )
-from parity.golden.manifest import KeptStages, TensorRow, key
+from parity.golden.manifest import TensorRow, key
 from parity.sketch import sketch
 from parity.stages import declared
 

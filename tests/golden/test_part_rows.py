@@ -10,7 +10,8 @@ import pytest
 
 from parity.errors import UsageError
 from parity.golden import parts, shards
-from parity.golden.manifest import Generation, TensorRow, key
+from parity.golden.case import Generation
+from parity.golden.manifest import TensorRow, key
 from parity.golden.parts import Parts
 
 TOLD = Generation(emitted=(1, 2), acceptance_length=(1,), accepted_drafts=(0,), finish="length")

@@ -8,17 +8,10 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
-from parity.golden.consistent import (
-    PromptRounds,
-    _counted,
-    _drafted,
-    _few,
-    _named_drafts,
-    _sizes,
-    _tokens,
-    refuse_untold,
-)
-from parity.golden.manifest import Generation, TensorRow, key
+from parity.golden.case import Generation
+from parity.golden.consistent_tensors import _counted, _drafted, _few, _named_drafts, _sizes, _tokens, refuse_untold
+from parity.golden.manifest import TensorRow, key
+from parity.golden.prompt_rounds import PromptRounds
 from parity.stages import declared
 
 NAMES = declared(1, 1)

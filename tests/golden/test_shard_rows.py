@@ -10,7 +10,8 @@ import pytest
 from parity import limits
 from parity.errors import UsageError
 from parity.golden.manifest import TensorRow
-from parity.golden.shards import merge_shards, merged_row, read, replicas_differ, split
+from parity.golden.ranks import merge_shards, merged_row, replicas_differ, split
+from parity.golden.shards import read
 
 BODY = np.arange(6, dtype=np.float32).tobytes()
 

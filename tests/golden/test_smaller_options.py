@@ -8,7 +8,7 @@ import pytest
 
 from parity import limits
 from parity.errors import UsageError
-from parity.golden.manifest import KeptStages
+from parity.golden.case import KeptStages
 from parity.golden.smaller import Smaller
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
-from parity.golden import shards, store
+from parity.golden import shards
 from parity.golden.manifest import TensorRow, key
 from parity.golden.shards import digest
-from parity.golden.store import DumpWriter, _Shard, by_place, seal, unchanged_rows
+from parity.golden.store import by_place, seal
+from parity.golden.writer import DumpWriter, _Shard, unchanged_rows
 from parity.sketch import Sketched
 from parity.stages import declared
 
@@ -54,7 +55,7 @@ def test_a_shard_is_named_by_its_number_and_counts_its_bytes():
     ],
 )
 def test_another_shard_is_begun_at_so_many_bytes_and_none_is_empty(size, files, tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "SHARD", size)
+    monkeypatch.setattr("parity.golden.writer.SHARD", size)
     tensors = {(round_, EMBED): np.full((2, 4), round_, np.float32) for round_ in range(3)}
     with DumpWriter(tmp_path / "out") as writer:
         writer.add(2, "float32", NAMES.values(), tensors)

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
+from parity.golden.case import KeptStages
 from parity.golden.keeping import Form, Keeping
-from parity.golden.manifest import KeptStages, TensorRow, key
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.manifest import TensorRow, key
+from parity.golden.store import Dump
+from parity.golden.writer import DumpWriter
 from parity.sketch import Sketched, sketch
 from parity.stages import declared
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
+from parity.golden.case import Generation, PromptCase
 from parity.golden.keeping import Record
-from parity.golden.manifest import Generation, PromptCase, TensorRow, key
+from parity.golden.manifest import TensorRow, key
 from parity.golden.views import DumpView, JoinedGoldens, JoinedSlices, PromptSlice
 from parity.sampling import as_text
 from parity.stages import declared
