@@ -91,6 +91,15 @@ def limit(statistic: str, judge: str) -> Limit:
     return known[judge] if isinstance(known, dict) else known
 
 
+PARTIAL = {
+    "scale": "a factor that all have in common",
+    "bias": "a direction that all have in common",
+    "unlike": "bits",
+    "median": "half of the rows",
+}
+"""What says nothing of the rest of an error, and what of it it does speak of."""
+
+
 PAIR = tuple(declared(4, 2, pages=True, quantised=True))
 """Stages of a small pair of models: enough to tell whether a row can ever apply, before a golden is named."""
 
@@ -170,6 +179,9 @@ class Row(PolicyPart):
 
     def _bounded(self) -> None:
         """Every bound bounds something, whatever is compared; what it leaves at a golden's own floor is seen there."""
+        if self.bounds and not self.bounds.keys() - PARTIAL.keys():
+            what = " and ".join(f"{name} bounds {PARTIAL[name]}" for name in self.bounds)
+            raise ValueError(f"row {self.stages!r}: {what} and nothing bounds the rest: a size is due, such as l2")
         for name, bound in self.bounds.items():
             limit(name, self.judge).refuse(bound.warn, f"row {self.stages!r}: {name}")
         Limit.ULP.refuse(self.ulp, f"row {self.stages!r}: ulp")

@@ -20,7 +20,7 @@ from parity.compare.evidence import Copies
 from parity.compare.exercised import not_exercised, on_forced_inputs, unseen_passes
 from parity.compare.first_failure import earliest_failure, held_at
 from parity.compare.generation import acceptance, check_generation, unseen_text
-from parity.compare.inconclusive import experts_hidden, why_inconclusive
+from parity.compare.inconclusive import experts_hidden, unbounded, why_inconclusive
 from parity.compare.kept import refuse_without, resting_on
 from parity.compare.lucky import with_more_roundings
 from parity.compare.places import attest, mark, shows_first_in, witnesses
@@ -63,6 +63,7 @@ def compare(
     findings = [*selected.findings, *judged.findings, *emitted.findings, *constants.findings]
     set_aside = [*emitted.set_aside, *constants.set_aside]
     parted = why_inconclusive(golden, run, selected.names, selected.not_shown, not globs)
+    parted += unbounded(golden, judged.results)
     verdicts = [
         *(result.verdict for result in judged.results),
         *(FAIL for _ in findings),

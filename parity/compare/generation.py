@@ -197,14 +197,13 @@ def _miscounted(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iter
     if len(run.sides) > 1:
         return
     true, own = pair.true, pair.own
-    rounds = zip(
-        true.acceptance_length[:-1], own.acceptance_length[:-1], true.accepted_drafts, own.accepted_drafts, strict=False
-    )
+    rounds = zip(true.acceptance_length, own.acceptance_length, true.accepted_drafts, own.accepted_drafts, strict=False)
     start = 1
     for round_, (length, other, accepted, free) in enumerate(rounds, 1):
         if pair.common < start + min(length, other):
             return
-        if length == other:
+        cut = round_ in (len(true.acceptance_length), len(own.acceptance_length))  # it may accept fewer, emit as many
+        if length == other and (accepted == free or not cut):
             start += length
             continue
         place = min(accepted, free)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from parity.compare.flips import hidden_layers
+from parity.compare.report import StageResult
 from parity.golden.views import DumpView, TrustedGolden
+from parity.kv_cache import KVFormats
 
 
 def why_inconclusive(
@@ -16,8 +18,31 @@ def why_inconclusive(
     Args:
         whole: every stage was asked for.
     """
-    lacking = _nothing_computed(golden, names) if whole else ()
+    lacking = (*_nothing_computed(golden, names), *_caches_unseen(golden, run, names)) if whole else ()
     return (*_parted(run), *_nothing_in_common(golden, run, names, not_shown), *lacking)
+
+
+def unbounded(golden: TrustedGolden, results: Sequence[StageResult]) -> tuple[str, ...]:
+    """Why a policy that judges no number proves nothing of a device that shows some; nothing of any other."""
+    numbers = [result for result in results if not golden.declared[result.stage].stage.exact]
+    if not numbers or any(result.judge != "none" for result in numbers):
+        return ()
+    return ("the policy judges no stage of numbers, by rows whose judge is none",)
+
+
+def _caches_unseen(golden: TrustedGolden, run: DumpView, names: Sequence[str]) -> tuple[str, ...]:
+    """Why a bfloat16 run does not tell in which format it keeps its caches: elsewhere its rows are judged as widely as
+    such a format rounds. Nothing where it shows their contents."""
+    if run.manifest.case.precision != "bfloat16":
+        return ()
+    formats = KVFormats.parse(golden.manifest.case.kv_cache)
+    kept = {side: of for side, of in (("target", formats.target), ("drafter", formats.drafter)) if of}
+    shown = {name.split(".")[1] for name in names if name.startswith("kv.") and name.endswith((".k", ".v"))}
+    return tuple(
+        f"whether the {side}'s caches are kept in {of} shows in no stage that this run shows: kv.{side}.* would tell"
+        for side, of in kept.items()
+        if side not in shown
+    )
 
 
 def _parted(run: DumpView) -> tuple[str, ...]:

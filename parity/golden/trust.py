@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -210,7 +212,10 @@ class HasModules(Protocol):
 
 
 def device_modules(device: Any, declared: Iterable[str], name: str, golden: HasModules) -> set[str]:
-    """The modules a device is made of: those it declares, and all that its class and its factory reach.
+    """The modules a device is made of: those it declares, and all that its class, what it holds and its factory reach.
+
+    A name that is put together at run time is not read as an import: what it brings in is seen where the device holds
+    an object of it, and in a process of the device's own (`loaded`).
 
     A declared module of somebody else's installed package (a model of transformers) is one alone: what the rest of
     that package imports is not read, which takes a minute.
@@ -229,10 +234,37 @@ def device_modules(device: Any, declared: Iterable[str], name: str, golden: HasM
     factory, colon, _ = name.partition(":")
     starts = {type(unguarded(device)).__module__, *([factory] if colon else [])}
     own = {package(start) for start in starts}
+    starts |= {module for module in _held(unguarded(device)) if not installed(module)}
     starts |= {module for module in declared if package(module) in own or not installed(module)}
     packages = {module for module in golden.modules if module == package(module)}
     imported = reached((start for start in starts if start in sys.modules), follow=packages) | set(declared)
     return {module for module in imported if package(module) not in (*sys.stdlib_module_names, INSTRUMENT)}
+
+
+HELD = 5000
+"""Objects that are looked through, those nearest to the device first."""
+
+
+def _held(device: object) -> set[str]:
+    """The modules of the classes of what an object holds in its attributes, lists and dicts, and of what these hold."""
+    waiting, seen, modules = deque([device]), {id(device)}, set()
+    while waiting and len(seen) < HELD:
+        one = waiting.popleft()
+        modules.add(type(one).__module__)
+        inside = [*getattr(one, "__dict__", {}).values()]
+        inside += one if isinstance(one, (list, tuple)) else [*one.values()] if isinstance(one, dict) else []
+        for other in inside:
+            if id(other) not in seen and not isinstance(other, (str, bytes, int, float, type, ModuleType)):
+                seen.add(id(other))
+                waiting.append(other)
+    return {module for module in modules if isinstance(module, str) and module in sys.modules}
+
+
+def loaded(golden: HasModules) -> set[str]:
+    """The modules of this process that are of this house's packages behind a golden: of a process in which only a
+    device runs, what that device is made of, by whatever name it was imported."""
+    rooms = {package(module) for module in golden.modules if module.startswith(f"{INSTRUMENT}.")}
+    return {module for module in sys.modules if package(module) in rooms}
 
 
 def _changed(part: Checkpoint) -> list[str]:

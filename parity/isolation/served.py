@@ -184,9 +184,10 @@ class DeviceServer:
         return self._sayable("rotate", rotate(Path(folder), side, x, positions))
 
     def _modules(self, number: int, declared: Sequence[str], name: str, golden: Sequence[str]) -> list[str]:
-        from parity.golden.trust import device_modules
+        from parity.golden.trust import device_modules, loaded
 
-        return sorted(device_modules(self.devices[number], declared, name, SimpleNamespace(modules=tuple(golden))))
+        producer = SimpleNamespace(modules=tuple(golden))
+        return sorted(device_modules(self.devices[number], declared, name, producer) | loaded(producer))
 
     def _sayable(self, call: str, value: Any) -> Any:
         try:

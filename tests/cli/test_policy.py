@@ -93,7 +93,13 @@ def test_an_unknown_name_lists_the_known_ones(parity):
         ('judge = "noise"\nl2 = { ok = 1, warn = inf }', "finite"),
         ('judge = "noise"\nl2 = { ok = nan, warn = nan }', "l2"),
         ('judge = "noise"\nl2 = { ok = 1, warn = 1e308 }', "bounds nothing"),
-        ('judge = "noise"\nscale = { ok = 5, warn = 1e4 }', "standard error"),
+        ('judge = "noise"\nl2 = { ok = 1, warn = 1 }\nscale = { ok = 5, warn = 1e4 }', "standard error"),
+        ('judge = "noise"\nscale = { ok = 5, warn = 5 }', "scale bounds a factor .* and nothing bounds the rest"),
+        (
+            'judge = "noise"\nbias = { ok = 5, warn = 5 }\nunlike = { ok = 0.1, warn = 0.1 }',
+            "bias .* and unlike .* rest",
+        ),
+        ('judge = "noise"\nmedian = { ok = 1, warn = 1 }', "median bounds half of the rows and nothing"),
         ('judge = "relative"\nl2 = { ok = 0.1, warn = 1 }', "zeros"),
         ('judge = "relative"\ncosine_distance = { ok = 1, warn = 1 }', "unrelated"),
         ('judge = "relative"\ntop5_missed = { ok = 1, warn = 1 }', "everything"),
@@ -170,6 +176,22 @@ def test_shifted_positions_fail_under_every_preset(name, verdict):
 def test_a_comparison_in_which_nothing_was_judged_is_inconclusive(tmp_path):
     dumps = write(clean(SHORT), tmp_path)
     assert compare(*dumps, read_policy("nxdi", "bfloat16"), globs=("attn_in",)).exit_code == 3
+
+
+@pytest.mark.parametrize(("judged", "code"), [("*attn_in", 0), ("", 3)], ids=["one stage", "none"])
+def test_a_policy_that_judges_no_number_proves_nothing(judged, code, tmp_path):
+    rows = (("*tokens", "decision"), ("*experts", "experts"), ("drafter.[ps]*s", "exact"), ("accept.*", "exact"))
+    rows += (("kv.*.length", "exact"), *([(judged, "noise")] if judged else []), ("*", "none"))
+    text = "".join(
+        f'[[row]]\nstages = "{glob}"\njudge = "{judge}"\nreason = "for a test of it"\n'
+        + "l2 = { ok = 3, warn = 3 }\n" * (judge == "noise")
+        for glob, judge in rows
+    )
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f'name = "odd"\n{text}')
+    report = compare(*write(clean(SHORT), tmp_path / "dumps"), read_policy(policy, "bfloat16"))
+    assert report.exit_code == code
+    assert [*report.parted] == ["the policy judges no stage of numbers, by rows whose judge is none"] * (code == 3)
 
 
 def test_ulp_bounds_judge_by_distance(tmp_path):

@@ -143,16 +143,25 @@ def test_a_round_that_accepts_more_is_told_by_the_draft_that_is_no_token(monkeyp
     assert asked == [(4, 1, 1, 1, 7)] and miscounted(more, {1: [6, 7]}, monkeypatch)[0] == []
 
 
-def test_a_later_round_is_asked_behind_alike_ones_and_the_last_never(monkeypatch):
+def test_a_later_round_is_asked_behind_alike_ones(monkeypatch):
     later = told((5, 6, 7, 8, 9, 10), (2, 2, 1))
     found, asked = miscounted(later, {1: [6, 1], 2: [1]}, monkeypatch)
     assert found == [("accept.length", 2, MORE.format(2, 1, 0) + "1 of that round is 1, the target's token there 8")]
     assert asked == [(4, 2, 0, 1, 8)]
-    assert miscounted(told((5, 6, 7, 8, 9), (2, 2)), {2: [1]}, monkeypatch)[0] == []  # its last round may be cut
+    assert miscounted(told((5, 6, 7, 8, 9), (2, 2)), {2: [8]}, monkeypatch)[0] == []
     assert miscounted(told((5, 6, 7, 8, 9, 10), (2, 1, 2)), {3: [1]}, monkeypatch)[0] == []
     other = told((5, 6, 7, 1, 9, 10), (2, 2, 1))  # another text, from that round's first token on
     assert miscounted(other, {2: [9]}, monkeypatch)[0] == []
     assert miscounted(told((5, 6, 7, 8, 1, 10), (2, 2, 1)), {2: [1]}, monkeypatch)[0] != []
+
+
+def test_a_round_that_the_budget_cuts_may_emit_as_many_and_accept_fewer(monkeypatch):
+    """Round 3 emits two tokens either way: two accepted drafts, or one and the target's own token."""
+    text, lengths = (5, 6, 7, 8, 9, 10), (2, 1, 2)
+    true, own = told(text, lengths, (1, 0, 2)), told(text, lengths, (1, 0, 1))
+    found, asked = miscounted(own, {3: [9, 10, 11]}, monkeypatch, true=true)
+    assert found == [("accept.length", 3, MORE.format(3, 1, 2) + "2 of that round is 10, the target's token there 10")]
+    assert asked == [(4, 3, 1, 10, 10)] and miscounted(own, {3: [9, 1, 11]}, monkeypatch, true=true)[0] == []
 
 
 def test_means_are_over_all_rounds_of_all_prompts():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from parity.golden.trust import (
     Changes,
     changes,
     common_source,
+    device_modules,
     enumerated,
     one_opinion,
     refuse_less,
@@ -159,3 +161,28 @@ def test_what_may_not_judge_is_refused_by_what_it_is(monkeypatch, noted):
         refuse_less(run)
     run.keeps = False
     assert refuse_less(run) is None
+
+
+class Port:
+    """A device that holds something, however deep."""
+
+    def __init__(self, held: object) -> None:
+        self.held = held
+
+
+@pytest.mark.parametrize(
+    ("hidden", "seen"),
+    [
+        (lambda it: it, True),
+        (lambda it: [{"part": (it,)}], True),
+        (lambda it: SimpleNamespace(inner=[it]), True),
+        (lambda it: None, False),
+    ],
+)
+def test_what_a_device_holds_is_among_its_modules(hidden, seen):
+    """Whatever name it was imported by, and whatever the device declares; a name that stands here would be read."""
+    name = ".".join(("parity", "references", "kv_cache"))
+    port = Port(hidden(import_module(name).Quantiser("fp8_e4m3", {})))
+    port.held = port.held, port  # a circle ends
+    modules = device_modules(port, (), "", SimpleNamespace(modules=()))
+    assert (name in modules) is seen

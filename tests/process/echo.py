@@ -7,6 +7,7 @@ import stat
 import subprocess
 import time
 from enum import IntEnum
+from importlib import import_module
 
 import ml_dtypes
 import numpy as np
@@ -41,6 +42,7 @@ class Sly(UsageError):
 
 WAYS = ways.WAYS | {
     "": lambda: None,
+    "references": lambda: import_module("parity." + "references.kv_cache"),
     "sly": lambda: raises(Sly("made up")),
     "usage": lambda: raises(UsageError("does not fit")),
     "absent": lambda: raises(NotOffered("has none")),

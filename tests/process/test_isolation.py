@@ -82,6 +82,15 @@ def test_what_travels_to_a_tap_and_back_is_what_it_was():
     assert there.prefill([1, 2], 3, nobody) == 6 and isinstance(there.prefill((1,), 1, nobody), np.int64)
 
 
+@pytest.mark.parametrize(("way", "seen"), [("", False), ("references", True)])
+def test_what_a_device_imports_by_a_name_put_together_is_seen_in_its_process(way, seen):
+    device = isolated(way)(precision="float32")
+    with suppress(DeviceFailed):
+        device.prefill([1, 2], 3, nobody)
+    modules = device.reached_modules((), ECHO, ("parity.references.hf_target",))
+    assert ("parity.references.kv_cache" in modules) is seen
+
+
 def test_optional_protocols_are_there_where_the_device_has_them():
     assert not isinstance(isolated()(precision="float32"), Poisonable)
     make = isolated(poisons=1)

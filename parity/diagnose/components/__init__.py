@@ -101,7 +101,13 @@ def _faint(every: WrongRows | None, products: Callable[[], Sequence[StageProduct
     return (best,) if best else ()
 
 
+LEAST = 0.5
+"""Of an error hardly above its noise almost anything leaves no more than noise: a part explains half of it at least."""
+
+
 def _is_near(one: Component) -> bool:
+    if one.explained < LEAST:
+        return False
     near = one.rest is not None and one.explained >= NEAR and one.rest <= CLOSE
     return one.whole or (near and one.numbers <= SIMPLE)
 
