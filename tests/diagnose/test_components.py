@@ -11,6 +11,7 @@ import pytest
 
 from parity.compare.rows import StageRows
 from parity.diagnose.clock import TimeIsUp
+from parity.diagnose.components import _is_near
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.faint import in_faint_changes, in_faint_parts
 from parity.diagnose.components.products import in_products
@@ -216,6 +217,7 @@ PRODUCTS = {
     "the weight of layer 3, but for the bias": by_the_weight_of_layer_3(bias=False),
     "the numbers of 2 columns behind, but for the bias": X[:, :64] @ np.roll(W, -2, axis=0)[:, :64].T + W[:, 64],
     "head 3 takes what head 1 should": X[:, [*range(48), *range(16, 32), 64]] @ W.T,
+    "head 3 meets the weight of head 1": X @ W[:, [*range(48), *range(16, 32), 64]].T,
     "what enters in fp8 (e5m2) (head 0": in_fp8_but_for_the_last_head(),
     "input columns 3-9 of 16 (head 2): other values, before": entered_otherwise(np.s_[35:42]),
     "head 1: its values, before they are multiplied": entered_otherwise(),
@@ -225,6 +227,12 @@ PRODUCTS = {
 @pytest.mark.parametrize("says", PRODUCTS)
 def test_the_part_of_a_product_is_said(says):
     assert said(in_products(wrong(WHOLE, PRODUCTS[says]), PRODUCT)).startswith(says)
+
+
+@pytest.mark.parametrize(("explained", "rest", "near"), [(0.49, 0.5, False), (0.5, 0.5, True), (0.49, None, False)])
+def test_what_explains_less_than_half_is_no_part_whatever_it_leaves(explained, rest, near):
+    """Of an error hardly above its noise the rest is within it whatever is said."""
+    assert _is_near(Component("any", explained, rest)) is near
 
 
 def test_heads_that_are_right_but_for_a_factor_in_each_row_are_said_together():

@@ -84,7 +84,7 @@ def _orders(width: int) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _exchanged(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[Component | None]:
-    """Parts, or tiles of a part, that take another one's input."""
+    """Parts, or tiles of a part, that take another one's input, or meet another one's weight."""
     wide = _wide(parts, x.shape[1])
     if len(wide) > 1:
         yield _crossed(wrong, x, weight, wide)
@@ -100,20 +100,18 @@ def _exchanged(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts
 
 
 def _crossed(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
-    """Parts of one width of which some take what another should."""
+    """Parts of one width of which some take what another should, or meet the weight of another."""
     alike = [part for part in parts if part[2] - part[1] == parts[0][2] - parts[0][1]]
     if not 1 < len(alike) <= MANY or len(alike) ** 2 * len(x) * len(weight) > TABLE:
         return None
-    made = [
-        (
-            f"{name} {'take' if name.startswith('inputs') else 'takes'} what {other} should",
-            (x[:, one : one + last - first] - x[:, first:last]) @ weight[:, first:last].T,
-        )
-        for name, first, last in alike
-        for other, one, _ in alike
-        if one != first
-    ]
-    return in_some(wrong, "", made)
+    pairs = [(part, other) for part in alike for other in alike if part is not other]
+    taken, met = [], []
+    for (name, first, last), (other, one, end) in pairs:
+        many = "" if name.startswith("inputs") else "s"
+        held, own = x[:, first:last], weight[:, first:last]
+        taken.append((f"{name} take{many} what {other} should", (x[:, one:end] - held) @ own.T))
+        met.append((f"{name} meet{many} the weight of {other}", held @ (weight[:, one:end] - own).T))
+    return best_of(in_some(wrong, "", made) for made in (taken, met))  # both of two exchanged parts are the same change
 
 
 def _columns_but_for_the_bias(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
