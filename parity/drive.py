@@ -19,7 +19,7 @@ from parity.golden.trust import device_modules
 from parity.golden.writer import DumpWriter
 from parity.layers import run_layers
 from parity.raised import as_parity_error
-from parity.rounds import forced_rounds, free_rounds, untapped
+from parity.rounds import Drafts, forced_rounds, free_rounds, untapped
 from parity.run_request import RunPlan, RunRequest, planned, truth_of
 from parity.seam import Description, Device, Layered
 from parity.shown import View
@@ -137,12 +137,22 @@ def _script(request: RunRequest, number: int, make_trace: Callable[[int], Forcin
         yield VerbCall(SAMPLE, sampled, untapped)
     # In turn: what a device does in every second sequence alone is recorded of every second prompt.
     if free and number % 2:
-        generation = yield from free_rounds(device, *alone, drafts)
+        generation = yield from _freely(device, *alone, drafts, trace)
     yield from forced_rounds(device, *alone, trace, len(prompt.generated.acceptance_length), drafts)
     if free and not number % 2:
-        generation = yield from free_rounds(device, *alone, drafts)
+        generation = yield from _freely(device, *alone, drafts, trace)
     if sampled:
         yield VerbCall(SAMPLE, (None, sampled[1]), untapped)
+    return generation
+
+
+def _freely(
+    device: Device, ids: Sequence[int], budget: int, drafts: Drafts | None, trace: ForcingTrace
+) -> Script[Generation]:
+    """The free run of the prompt that a trace is of, which records nothing meanwhile."""
+    trace.idle = True
+    generation = yield from free_rounds(device, ids, budget, drafts)
+    trace.idle = False
     return generation
 
 
@@ -165,6 +175,10 @@ def _write(writer: DumpWriter, prompt: int, precision: Precision, stages: Sequen
         writer.add(prompt, precision, stages, tensors, rank, sharding, trace.tensors)
 
 
+def _at(prompt: str, trace: ForcingTrace) -> str:
+    return f"prompt {prompt}, {'its free run' if trace.idle else f'round {trace.round}'}"
+
+
 @contextmanager
 def _device_errors(name: str, case: Case, traces: Mapping[int, ForcingTrace]) -> Iterator[None]:
     """A device that breaks down gives no evidence: inconclusive, naming where it was in the prompts that it runs."""
@@ -175,6 +189,5 @@ def _device_errors(name: str, case: Case, traces: Mapping[int, ForcingTrace]) ->
     except BaseException as error:
         failed = error if isinstance(error, ParityError) else as_parity_error(name, "what it handed back", error)
         if isinstance(failed, DeviceFailed) and not failed.place:
-            at = (f"prompt {case.prompts[number].id}, round {trace.round}" for number, trace in traces.items())
-            failed.place = " and ".join(at)
+            failed.place = " and ".join(_at(case.prompts[number].id, trace) for number, trace in traces.items())
         raise failed from (error if failed is not error else error.__cause__)

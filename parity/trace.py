@@ -167,6 +167,7 @@ class ForcingTrace(Trace):
 
     Attributes:
         parted: the round and the stage of that choice.
+        idle: whether its prompt runs freely meanwhile, of which nothing is recorded.
     """
 
     def __init__(
@@ -181,6 +182,7 @@ class ForcingTrace(Trace):
         super().__init__(declared, keep, keeping)
         self.golden, self.forced, self.grids = golden, forced, grids or {}
         self.parted: tuple[int, str] | None = None
+        self.idle = False
 
     def __call__(self, stage: str, value: NDArray[Any]) -> NDArray[Any]:
         if self.parted:

@@ -1,4 +1,4 @@
-"""What a device returns in a free run is tokens: nothing is rounded into one."""
+"""What a device returns in a free run is tokens: nothing is rounded into one; and what is said of where it fails."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from parity import drive
 from parity.errors import DeviceFailed
 from parity.rounds import generate
 from parity.seam import Description
@@ -46,3 +47,18 @@ def test_another_number_of_drafts_than_it_describes_is_said_where_it_happens():
     with pytest.raises(DeviceFailed, match="failed in draft: it drafted 1 tokens in place of the 3 that it describes"):
         generate(emitting(5, [7, 8], k=3), (1, 2), 3)
     assert generate(emitting(5, [7, 8], k=3), range(97), 3).emitted == (5, 7, 8), "no room for more of them"
+
+
+def test_where_a_device_fails_says_whether_its_prompt_ran_freely(monkeypatch):
+    def free_rounds(*of):
+        yield "a verb"
+        return "what it emitted"
+
+    monkeypatch.setattr(drive, "free_rounds", free_rounds)
+    trace = SimpleNamespace(round=4, idle=False)
+    run = drive._freely(None, (1,), 8, None, trace)
+    assert drive._at("list", trace) == "prompt list, round 4" and next(run) == "a verb"
+    assert drive._at("list", trace) == "prompt list, its free run"
+    with pytest.raises(StopIteration) as ended:
+        next(run)
+    assert ended.value.value == "what it emitted" and drive._at("list", trace) == "prompt list, round 4"
