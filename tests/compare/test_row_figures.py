@@ -89,7 +89,7 @@ def test_statistics_are_of_the_rows_that_are_kept():
         ({"largest": (1, 3), "worst_row": (1, 1.2)}, 1.0, [1, 0, 0, 1]),
         ({"l2": (1, 1.2)}, 1.0, [1, 0, 0, 1]),  # a bound of all rows stands for each where there is no other
         ({"l2": (1, 1.2), "worst_row": (1, 9)}, 1.0, [0, 0, 0, 0]),
-        ({"median": (1, 1.2)}, 1.0, [0, 0, 0, 0]),
+        ({"median": (1, 1.2), "cosine_distance": (0.1, 0.1)}, 1.0, [0, 0, 0, 0]),
     ],
 )
 def test_a_row_is_bad_beyond_a_bound_of_a_single_row(bounds, share, bad):
@@ -114,7 +114,7 @@ def test_what_bounds_allow_is_their_multiple_of_the_floor():
     assert found.allowed(policy(**bounds)) == pytest.approx(
         {"l2": 2 * pooled, "median": 3 * 0.025, "worst_row": 4 * 0.1, "largest": 5 * 0.1, "floor": pooled}
     )
-    assert list(found.allowed(policy(median=(1, 3)))) == ["median", "floor"]
+    assert list(found.allowed(policy(median=(1, 3), cosine_distance=(0.1, 0.1)))) == ["median", "floor"]
     assert found.allowed(policy("relative", l2=(0.1, 0.2))) == {}
     assert errors_of(FOURS, FOURS, off(0.2, 0.2, 0.1, 0.8), [True] * 4).allowed(policy(**bounds)) == {}
 

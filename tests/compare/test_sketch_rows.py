@@ -227,7 +227,7 @@ def test_intervals_of_every_statistic_and_of_scale_and_bias_where_they_are_bound
     assert ends["worst_row"] == pytest.approx((points["worst_row"] * many[0], points["worst_row"] * many[1]))
     assert ends["largest"] == pytest.approx((many[0] * points["largest"] / 8, many[1] * points["largest"]))
     assert ends["l2"][0] / points["l2"] == pytest.approx(ends["r_ratio"][0] / _ratio(seen, KEEP))
-    both = sketched._intervals(seen, errors, KEEP, policy(scale=(1, 3)))
+    both = sketched._intervals(seen, errors, KEEP, policy(scale=(1, 3), l2=(1, 9)))
     assert {"scale", "bias"} <= set(both) and both["scale"][0] > 3
 
 
