@@ -8,7 +8,9 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -244,6 +246,9 @@ def device_modules(device: Any, declared: Iterable[str], name: str, golden: HasM
 HELD = 5000
 """Objects that are looked through, those nearest to the device first."""
 
+PLAIN = (str, bytes, int, float, type, ModuleType)
+"""What holds nothing, or is a module alone."""
+
 
 def _held(device: object) -> set[str]:
     """The modules of the classes of what an object holds in its attributes, lists and dicts, and of what these hold."""
@@ -251,13 +256,23 @@ def _held(device: object) -> set[str]:
     while waiting and len(seen) < HELD:
         one = waiting.popleft()
         modules.add(type(one).__module__)
-        inside = [*getattr(one, "__dict__", {}).values()]
-        inside += one if isinstance(one, (list, tuple)) else [*one.values()] if isinstance(one, dict) else []
-        for other in inside:
-            if id(other) not in seen and not isinstance(other, (str, bytes, int, float, type, ModuleType)):
+        for other in _inside(one):
+            if id(other) not in seen and not issubclass(type(other), PLAIN):
                 seen.add(id(other))
                 waiting.append(other)
     return {module for module in modules if isinstance(module, str) and module in sys.modules}
+
+
+def _inside(one: Any) -> list[object]:
+    """What an object holds, HELD at the most; read past its class, whose own methods may do anything."""
+    found: list[object] = []
+    with suppress(AttributeError, TypeError):
+        found += islice(dict.values(object.__getattribute__(one, "__dict__")), HELD)
+    kind = type(one)
+    for holding, held in ((list, list.__iter__), (tuple, tuple.__iter__), (dict, dict.values)):
+        if issubclass(kind, holding):
+            found += islice(held(one), HELD)
+    return found
 
 
 def loaded(golden: HasModules) -> set[str]:

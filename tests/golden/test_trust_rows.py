@@ -186,3 +186,19 @@ def test_what_a_device_holds_is_among_its_modules(hidden, seen):
     port.held = port.held, port  # a circle ends
     modules = device_modules(port, (), "", SimpleNamespace(modules=()))
     assert (name in modules) is seen
+
+
+class Hostile(dict):
+    """What it holds cannot be asked for by its own methods."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise KeyboardInterrupt
+
+    def values(self):
+        raise KeyboardInterrupt
+
+
+def test_what_a_device_holds_is_read_past_the_methods_of_its_class():
+    name = ".".join(("parity", "references", "kv_cache"))
+    hostile = Hostile(inner=import_module(name).Quantiser("fp8_e4m3", {}))
+    assert name in device_modules(Port(hostile), (), "", SimpleNamespace(modules=()))
