@@ -86,6 +86,15 @@ class View:
         if not occurs:
             raise UsageError(f"{each.stages[:80]!r} is declared as shown in {each.when}: it never occurs there")
 
+    def with_whole(self, names: Iterable[str]) -> View:
+        """The same, and all rows of these stages wherever they occur."""
+        more = View((), self.declared)
+        more._rows = {
+            **self._rows,
+            **{(name, when): "all" for name in names for when in self.declared[name].stage.when},
+        }
+        return more
+
     def rows(self, stage: str, round_: int) -> Rows | None:
         """Which rows of a stage are shown in a round; None where none is."""
         return self._rows.get((stage, ROUND if round_ else PREFILL))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from parity.references.drafting import load_loop
 from parity.references.hypotheses.catalogue import Hypothesis
 from parity.references.hypotheses.mutating import NotApplicable
 from parity.references.loop_state import Recorder, Result
-from parity.references.products import Product, watched
+from parity.references.products import LayerBack, Product, entering_layer, watched
 from parity.references.remembered import RememberedLayers
 
 Assumed = Sequence[tuple[Hypothesis, Any]]
@@ -84,6 +84,28 @@ class Counterfactuals:
                 return made()
         except (LookupError, NotApplicable):
             return ()
+
+    def layers_back(
+        self, stages: Sequence[str], ids: Sequence[int], budget: int, recorder: Recorder, rounds: int | None = None
+    ) -> Mapping[str, LayerBack]:
+        """Of what leaves layers, by stage, the way back to what entered each, in a run without any hypothesis; nothing
+        of a layer that has none.
+
+        Args:
+            stages: full names, `target.layers.3.out`.
+            ids, budget, recorder, rounds: as in `run`.
+        """
+        made: dict[str, Callable[[], LayerBack]] = {}
+        found: dict[str, LayerBack] = {}
+        with ExitStack() as stack:
+            for stage in stages:
+                with suppress(LookupError):
+                    made[stage] = stack.enter_context(entering_layer(self.loop, stage))
+            self.run((), ids, budget, recorder, rounds)
+            for stage, way in made.items():
+                with suppress(LookupError):
+                    found[stage] = way()
+        return found
 
 
 def _over_what_is_there(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:

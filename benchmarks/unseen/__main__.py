@@ -1,6 +1,7 @@
 """What a comparison and a diagnosis make of faults that neither was written for.
 
-    python -m benchmarks.unseen [--set N] [--only ID ...] [--every N --from I] [--golden DIR] [--limit 60] [--log FILE]
+    python -m benchmarks.unseen [--set N] [--only ID ...] [--every N --from I] [--golden DIR] [--limit 60] [--show VIEW]
+                               [--log FILE]
     python -m benchmarks.unseen --list | --check [...]
 
 Plants every fault in turn, compares the device locally, and diagnoses it as `parity diagnose` does, over a golden of
@@ -27,7 +28,9 @@ from parity.diagnose import clock
 from parity.drive import run_device
 from parity.fault_choice import small_golden
 from parity.golden.store import Dump
+from parity.oracles import ReferenceRerun
 from parity.policy import read_policy
+from parity.progress import quiet
 from parity.run_request import RunRequest
 
 
@@ -37,7 +40,7 @@ def compared(golden, name: str, precision: str, mode: str = "local") -> dict:
     with TemporaryDirectory(prefix="parity-unseen-") as folder:
         device = builder(name, golden)(precision=precision)
         run = Dump(run_device(RunRequest(device, golden, mode, (), Path(folder) / "run")))
-        report = compare(golden, run, read_policy(None, precision))
+        report = compare(golden, run, read_policy(None, precision), rerun=ReferenceRerun(quiet))
     relations = {each.stage: each.relation for each in report.stages if each.verdict == "fail"}
     first = report.first
     return {
@@ -68,7 +71,7 @@ def tried(action, *arguments) -> dict:
 
 def answered(golden, fault, options) -> dict:
     """All that is said of one fault."""
-    name = f"benchmarks.unseen:device,fault={fault.id}"
+    name = f"benchmarks.unseen:device,fault={fault.id}" + (f",show={options.show}" if options.show else "")
     said = fault.truth | tried(compared, golden, name, fault.precision)
     if not options.check:
         found = tried(diagnosed, golden, name, fault.precision, options.limit)
@@ -125,6 +128,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, metavar="N")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="I")
     parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--show", default="", metavar="VIEW", help="as in `--device numpy,show=VIEW`")
     parser.add_argument("--log", type=Path)
     parser.add_argument("--list", action="store_true", help="the faults and their truths alone")
     parser.add_argument("--check", action="store_true", help="comparisons alone")

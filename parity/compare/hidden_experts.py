@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.compare.flips import EXPERTS, hidden_layers
-from parity.compare.rebased import Overlaid, WithExperts
+from parity.compare.rebased import Overlaid, WithTensors
 from parity.compare.records import held
 from parity.compare.rows import NOISY, StageRows, order, row_floors, stage_rows
 from parity.compare.scores import NOISE_SIGMAS, row_noise
@@ -290,7 +290,7 @@ class HiddenExperts:
         prompts = sorted({place[1] for place in chosen})
         return Overlaid(self.truth, self.rerun(self._assuming(chosen), prompts), prompts)
 
-    def _assuming(self, chosen: Mapping[TensorPlace, Mapping[int, tuple[int, ...]]]) -> WithExperts:
+    def _assuming(self, chosen: Mapping[TensorPlace, Mapping[int, tuple[int, ...]]]) -> WithTensors:
         """The run with these experts, and the golden's everywhere else."""
         experts: dict[TensorPlace, NDArray[np.int64]] = {}
         hidden = {EXPERTS.format(l=layer) for layer in self.hidden}
@@ -301,7 +301,7 @@ class HiddenExperts:
                 for row, ids in chosen.get(place, {}).items():
                     value[row] = ids
                 experts[place] = value
-        return WithExperts(self.run, self.truth, experts)
+        return WithTensors(self.run, self.truth, experts)
 
 
 TOKENS = {"target.tokens": "target.logits", "verify.tokens": "verify.logits"}

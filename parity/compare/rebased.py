@@ -79,29 +79,30 @@ class ForcedGolden(TrustedGolden):
         )
 
 
-class WithExperts(DumpView):
-    """A run with the experts that it is taken to have chosen, of the layers whose experts it does not show."""
+class WithTensors(DumpView):
+    """A run with tensors that it does not show, as they are inferred: the experts that it is taken to have chosen, what
+    leaves a layer."""
 
-    def __init__(self, run: DumpView, golden: TrustedGolden, experts: Mapping[TensorPlace, NDArray[np.int64]]):
-        self.run, self.experts = run, experts
+    def __init__(self, run: DumpView, golden: TrustedGolden, tensors: Mapping[TensorPlace, NDArray[np.generic]]):
+        self.run, self.tensors = run, tensors
         rows: dict[TensorPlace, TensorRow] = {**run.rows}
-        for place in experts:
+        for place in tensors:
             rows[place] = golden.rows["float32", *place[1:]].model_copy(update={"variant": place[0]})
-        names = {place[3] for place in experts}
+        names = {place[3] for place in tensors}
         stages = tuple(name for name in run.declared if name in names or name in run.manifest.stages)
         manifest = run.manifest.model_copy(update={"stages": stages, "tensors": tuple(rows.values())})
-        parts = {**run.parts, **{place: (rows[place],) for place in experts}}
+        parts = {**run.parts, **{place: (rows[place],) for place in tensors}}
         super().__init__(run.folder, manifest, run.declared, rows, parts)
 
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[np.generic] | None:
-        """The inferred experts, or what the run recorded."""
+        """What was inferred, or what the run recorded."""
         place = variant, prompt, round_, stage
-        return self.experts[place] if place in self.experts else self.run.stored(*place)
+        return self.tensors[place] if place in self.tensors else self.run.stored(*place)
 
     def record(self, variant: Variant, prompt: int, round_: int, stage: str) -> Record | None:
         """As `stored`, of what a run keeps."""
         place = variant, prompt, round_, stage
-        return super().record(*place) if place in self.experts else self.run.record(*place)
+        return super().record(*place) if place in self.tensors else self.run.record(*place)
 
 
 class SettledRun(DumpView):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from parity.golden.views import DumpView, TrustedGolden
 from parity.seam import Tap
 from parity.stages import matches
 from parity.trace import ForcingTrace, Recorded, Trace
+
+Watched = TypeVar("Watched")
 
 
 class CounterfactualReference(Protocol):
@@ -35,6 +37,33 @@ class CounterfactualReference(Protocol):
         self, stage: str, ids: Sequence[int], budget: int, recorder: Tap, rounds: int | None
     ) -> Sequence[StageProduct]:
         """What a stage's rows are a product of in the same rounds; nothing where they are none."""
+        ...
+
+    def layers_back(
+        self, stages: Sequence[str], ids: Sequence[int], budget: int, recorder: Tap, rounds: int | None
+    ) -> Mapping[str, LayerBack]:
+        """The way back through the layers that give these stages, in the same rounds, as far as there is one."""
+        ...
+
+
+Caches = Sequence[tuple[np.ndarray, np.ndarray]]
+"""Keys and values [n, G, D] that a layer wrote for the first n rows of each pass."""
+
+
+class LayerBack(Protocol):
+    """The way back through one layer, over all passes that it ran; `parity.references.products.LayerBack` ships."""
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """The slot of each pass's first row."""
+        ...
+
+    def entering(self, rows: np.ndarray, caches: Caches = ()) -> np.ndarray:
+        """What must have entered for rows [R, H] of all passes in order to leave; NaN where it is not found."""
+        ...
+
+    def cached(self, stream: np.ndarray) -> Caches:
+        """The keys and values [S, G, D] of each pass for a stream [R, H] that enters."""
         ...
 
 
@@ -113,10 +142,8 @@ class CounterfactualRuns:
         """
         self.clock.check()
         self.count += 1
-        if precision not in self.references:
-            self.references[precision] = self.make(precision)
         ids = golden.manifest.case.prompts[0].ids
-        return self.references[precision].run(assumed, ids, self.budget, recorder, rounds=rounds)
+        return self._reference(precision).run(assumed, ids, self.budget, recorder, rounds=rounds)
 
     def products(self, golden: TrustedGolden, stage: str) -> Sequence[StageProduct]:
         """What a stage's rows are a product of, over a golden of one prompt; nothing where they are none.
@@ -124,18 +151,32 @@ class CounterfactualRuns:
         Raises:
             TimeIsUp: the limit is reached.
         """
+        return self._watched(golden, partial(self._reference("float32").products, stage))
+
+    def layers_back(self, golden: TrustedGolden, stages: Sequence[str]) -> Mapping[str, LayerBack]:
+        """The way back through the layers that give these stages, over a golden of one prompt.
+
+        Raises:
+            TimeIsUp: the limit is reached.
+        """
+        return self._watched(golden, partial(self._reference("float32").layers_back, stages))
+
+    def _watched(self, golden: TrustedGolden, asked: Callable[..., Watched]) -> Watched:
+        """What a reference says of a run without any assumption."""
         self.clock.check()
-        rounds = len(golden.manifest.case.prompts[0].generated.acceptance_length)
+        case = golden.manifest.case.prompts[0]
         recorder = ForcingTrace(
             golden.declared,
             partial(self._continued, golden),
             self.device.followed,
             keep=lambda name: False,
         )
-        if "float32" not in self.references:
-            self.references["float32"] = self.make("float32")
-        ids = golden.manifest.case.prompts[0].ids
-        return self.references["float32"].products(stage, ids, self.budget, recorder, rounds)
+        return asked(case.ids, self.budget, recorder, len(case.generated.acceptance_length))
+
+    def _reference(self, precision: str) -> CounterfactualReference:
+        if precision not in self.references:
+            self.references[precision] = self.make(precision)
+        return self.references[precision]
 
     def emitted(self, golden: TrustedGolden, assumed: Sequence[Assumption]) -> Generation:
         """What the prompt of a golden of one prompt emits freely under assumptions.

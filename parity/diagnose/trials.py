@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -19,6 +20,7 @@ from parity.diagnose.counterfactual_runs import (
     CounterfactualTensors,
     NothingChanged,
 )
+from parity.diagnose.deduced import DeducedTensors, HiddenLayers
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis, NotComparable
 from parity.diagnose.residuals import Residual, red_rows, residuals
 from parity.diagnose.tensors import contents_of, differ, relative_error, sampled_gap
@@ -59,6 +61,7 @@ class PromptTrials:
         free: what the device emits freely of this prompt; None where there is only its run.
         others: (golden, run, number) of the other prompts, made as they are asked for.
         clock: the time that all of it may take.
+        hidden: layers that the run does not show, and that are deduced from what it shows.
     """
 
     golden: TrustedGolden
@@ -70,8 +73,9 @@ class PromptTrials:
     free: Callable[[], Generation] | None = None
     others: Callable[[], Iterator[tuple[TrustedGolden, DumpView, int]]] = lambda: iter(())
     clock: SearchClock = field(default_factory=SearchClock)
+    hidden: HiddenLayers | None = None
     _own: Generation | None = None
-    _slices: dict[int, tuple[GoldenSlice, PromptSlice]] = field(default_factory=dict)
+    _slices: dict[int, tuple[TrustedGolden, DumpView]] = field(default_factory=dict)
     _contents: dict[int, Recorded] = field(default_factory=dict)
     _baselines: dict[tuple[object, ...], tuple[Recorded, dict[str, Residual]]] = field(default_factory=dict)
 
@@ -101,23 +105,44 @@ class PromptTrials:
         """Verify rounds the golden has of this prompt."""
         return len(self.golden.manifest.case.prompts[self.prompt].generated.acceptance_length)
 
-    def cut(self, rounds: int) -> tuple[GoldenSlice, PromptSlice]:
-        """Golden and run of the prompt up to this round."""
+    def cut(self, rounds: int) -> tuple[TrustedGolden, DumpView]:
+        """Golden and run of the prompt up to this round, with what is deduced."""
         if rounds not in self._slices:
-            golden = GoldenSlice(self.golden, self.prompt, rounds)
-            run = PromptSlice(self.run, self.prompt, rounds, budget=golden.manifest.case.max_new_tokens)
-            self._slices[rounds] = golden, run
+            golden, run = self._shown(rounds)
+            self._slices[rounds] = (golden, run) if self._deduced is None else self._deduced.beside(golden, run)
         return self._slices[rounds]
+
+    def _shown(self, rounds: int) -> tuple[GoldenSlice, PromptSlice]:
+        """Golden and run of the prompt up to this round, as the run shows it."""
+        golden = GoldenSlice(self.golden, self.prompt, rounds)
+        return golden, PromptSlice(self.run, self.prompt, rounds, budget=golden.manifest.case.max_new_tokens)
+
+    def with_hidden(self, hidden: HiddenLayers | None) -> PromptTrials:
+        """The same with other layers that are deduced."""
+        made = replace(self, hidden=hidden, _slices={}, _contents={}, _baselines={})
+        made.counterfactuals.references = self.counterfactuals.references
+        made.counterfactuals.count = self.count
+        return made
+
+    @cached_property
+    def _deduced(self) -> DeducedTensors | None:
+        """What is deduced of the hidden layers, over all rounds."""
+        if self.hidden is None:
+            return None
+        golden, run = self._shown(self.rounds)
+        ways = self.counterfactuals.layers_back(golden, self.hidden.behind)
+        return DeducedTensors.of(golden, run, ways, self.hidden)
 
     def segment(self, first: Residual) -> list[str]:
         """The stages whose error would show first in a failing one, as far as the run shows any in that pass."""
         stage, names = first.stage, self.golden.declared
         if stage not in names:
             return [stage]
+        _, run = self.cut(self.rounds)
         shown = {
             name
-            for name in self.run.manifest.stages
-            if first.place is None or name not in names or self.run.view.rows(name, first.place.round)
+            for name in run.manifest.stages
+            if first.place is None or name not in names or run.view.rows(name, first.place.round)
         }
         return segment(stage, names, shown)
 
@@ -140,7 +165,8 @@ class PromptTrials:
     def _prefill_is_right(self, first: Residual) -> bool:
         """Whether all that is hidden behind a stage of rounds is shown in the prefill, and passes there."""
         hidden = [stage for stage in self.segment(first) if self.prefilled(stage)]
-        shown = hidden and all(self.run.view.rows(stage, 0) for stage in hidden)
+        _, run = self.cut(self.rounds)
+        shown = hidden and all(run.view.rows(stage, 0) for stage in hidden)
         return bool(shown) and not any(left.red for left in self.residuals((), 0).values())
 
     def other_prompts(self) -> Iterator[PromptTrials]:
@@ -154,7 +180,7 @@ class PromptTrials:
 
     def _on(self, golden: TrustedGolden, run: DumpView, prompt: int) -> PromptTrials:
         """Trials on another prompt, with the same references."""
-        trials = PromptTrials(golden, run, prompt, self.policy, self.reference, clock=self.clock)
+        trials = PromptTrials(golden, run, prompt, self.policy, self.reference, clock=self.clock, hidden=self.hidden)
         trials.counterfactuals.references = self.counterfactuals.references
         return trials
 

@@ -24,6 +24,7 @@ from parity.diagnose.failing_run import (
     other_prompts,
 )
 from parity.diagnose.gates import BEFORE_STAGES, GateCause, gate_causes, missing_evidence, run_until_failure
+from parity.diagnose.hidden_layers import hidden_layers
 from parity.diagnose.hypothesis import CheckableHypothesis
 from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
 from parity.diagnose.trials import PromptTrials
@@ -202,7 +203,9 @@ def _explained(
         trials.others = partial(other_prompts, red.golden, red.prompt, red.run)
     else:
         trials.others = partial(other_prompts, golden, red.prompt, trials.drive, rerun)
-    diagnosis = diagnose(trials, hypotheses, red.first, red.residuals())
+    failing = red.residuals()
+    trials = trials.with_hidden(hidden_layers(trials, failing))
+    diagnosis = diagnose(trials, hypotheses, red.first, failing)
     diagnosis = replace(diagnosis, evidence=failures(red.report))
     read = gate_causes(run_until_failure(context)) if context and red.free else []
     return read or (diagnosis if whole else renumbered(diagnosis, red.prompt))

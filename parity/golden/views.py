@@ -236,6 +236,20 @@ class PromptSlice(DumpView):
         place = variant, prompt, round_, stage
         return self.whole.shards(*self._in_whole(place)) if place in self.rows else []
 
+    @cached_property
+    def view(self) -> View:
+        """As the whole dump."""
+        return self.whole.view
+
+    @property
+    def forced(self) -> frozenset[str]:
+        """As the whole dump."""
+        return self.whole.forced
+
+    def follows(self, round_: int, stage: str) -> bool:
+        """As the whole dump."""
+        return self.whole.follows(round_, stage)
+
     @property
     def settled(self) -> bool:
         """As the whole dump."""
@@ -280,6 +294,20 @@ class JoinedSlices(DumpView):
     def shards(self, variant: Variant, prompt: int, round_: int, stage: str) -> list[NDArray[Any]]:
         """Those of the slice of this number."""
         return self.slices[prompt].shards(variant, 0, round_, stage)
+
+    @cached_property
+    def view(self) -> View:
+        """As the slices: one device's."""
+        return self.slices[0].view
+
+    @property
+    def forced(self) -> frozenset[str]:
+        """As the slices."""
+        return self.slices[0].forced
+
+    def follows(self, round_: int, stage: str) -> bool:
+        """As the slices."""
+        return self.slices[0].follows(round_, stage)
 
     @property
     def settled(self) -> bool:

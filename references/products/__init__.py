@@ -15,13 +15,14 @@ import torch
 
 from parity.references.hypotheses.mutating import head_of, layers_of
 from parity.references.products.attention import heads
+from parity.references.products.entering import LayerBack, entering_layer
 from parity.references.products.gated import experts, mlp
 from parity.references.products.layers import whole_layer
 from parity.references.products.norms import behind_norm, of_norm
 from parity.references.products.product import Changed, Made, Parts, Product, entered, given, linear, projections
 from parity.references.products.rotated import before_rotation
 
-__all__ = ["Product", "watched"]
+__all__ = ["LayerBack", "Product", "entering_layer", "watched"]
 
 
 def _norms(loop: Any, side: str, number: int, name: str) -> list[tuple[str, Any]]:

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from parity.references.gpt_oss import rms_norm
-from parity.references.products import attention, gated
+from parity.references.hypotheses.mutating import layers_of
+from parity.references.products import attention, gated, norms
 from parity.references.products.product import Changed, Made, Product, entered, given
 
 STEPS, SETTLED, FINE = 12, 1e-9, 1e-7
@@ -47,11 +47,12 @@ def whole_layer(loop: Any, side: str, number: int, layer: Any, stack: ExitStack)
     attended = attention.heads(loop, side, number, layer, stack)
     fed = (gated.experts if side == "target" else gated.mlp)(loop, side, number, layer, stack)
     streams = entered(layer, stack) if side == "target" else _before_mlp(layer, stack)
+    beside = _other_norms(loop, side, number, layer)
 
     def made() -> list[Product]:
         stream, behind = torch.cat(streams).double(), attended()[0]
         weight = np.asarray(behind.weight, np.float64).T
-        second = (_experts if side == "target" else _mlp)(layer)
+        second = second_half(layer, side)
         out = torch.from_numpy(behind.x @ weight)
 
         right = second(stream + out)
@@ -66,6 +67,8 @@ def whole_layer(loop: Any, side: str, number: int, layer: Any, stack: ExitStack)
             yield "no residual round attention", given(second(out).numpy())
             yield "no residual round the MLP", given((right - stream - out).numpy())
             yield "no MLP", given((stream + out).numpy())
+            for says, norm in norms.variants(*norms.weight_and_eps(layer.post_attention_layernorm), beside):
+                yield f"the second norm: {says}", _fed_otherwise(second_half(layer, side, norm), stream + out)
 
         again = Product(right.numpy(), None, (), others)
         return [
@@ -77,6 +80,21 @@ def whole_layer(loop: Any, side: str, number: int, layer: Any, stack: ExitStack)
     return made
 
 
+def _fed_otherwise(second: Second, x: Tensor) -> Changed:
+    return lambda rows: second(x[rows]).numpy()
+
+
+def _other_norms(loop: Any, side: str, number: int, layer: Any) -> list[tuple[str, Tensor]]:
+    """Weights that might stand in the second norm's place: the first one's, and the second ones' of other layers."""
+    weights = [("the first norm", layer.input_layernorm.weight)]
+    weights += [
+        (f"layer {at}'s", other.post_attention_layernorm.weight)
+        for at, other in layers_of(loop, side, "all")
+        if at != number
+    ]
+    return [(name, weight.detach().double()) for name, weight in weights]
+
+
 def _led_back(second: Second, stream: Tensor, begun: Tensor, rows: Any, numbers: Any) -> Any:
     """What attention must have given, [r, H], for some rows of the layer to end as they do; NaN where it is not found.
 
@@ -86,12 +104,12 @@ def _led_back(second: Second, stream: Tensor, begun: Tensor, rows: Any, numbers:
     """
     at_once = max(1, SLOPES // rows.shape[1] ** 2)
     parts = (slice(first, first + at_once) for first in range(0, len(rows), at_once))
-    found = [_what_enters(second, begun[numbers[part]], torch.from_numpy(rows[part])) for part in parts]
+    found = [what_enters(second, begun[numbers[part]], torch.from_numpy(rows[part])) for part in parts]
     led: Any = (torch.cat(found) - stream[numbers]).numpy()
     return led
 
 
-def _what_enters(second: Second, begun: Tensor, out: Tensor) -> Tensor:
+def what_enters(second: Second, begun: Tensor, out: Tensor) -> Tensor:
     """What has to enter the second half for it to give `out` [r, H], near `begun`; NaN where it is not found.
 
     Newton's method, all rows at once. Slopes are differences, H rows of the MLP for each row: a row keeps them as long
@@ -141,26 +159,32 @@ def _before_mlp(layer: Any, stack: ExitStack) -> list[Tensor]:
     return seen
 
 
-def _mlp(layer: Any) -> Second:
-    norm, held = layer.post_attention_layernorm, layer.mlp
+def second_half(layer: Any, side: str, norm: norms.Norm | None = None) -> Second:
+    """What a layer makes of the stream behind its attention, under its own norm or another."""
+    norm = norm or norms.of_module(layer.post_attention_layernorm)
+    return (_experts if side == "target" else _mlp)(layer, norm)
+
+
+def _mlp(layer: Any, norm: norms.Norm) -> Second:
+    held = layer.mlp
     gate, up, down = (side.weight.detach().double() for side in (held.gate_proj, held.up_proj, held.down_proj))
 
     def half(x: Tensor) -> Tensor:
-        normed = rms_norm(x, norm.weight.detach().double(), norm.eps)
+        normed = norm(x)
         out: Tensor = x + gated.swiglu(normed @ gate.T, normed @ up.T) @ down.T
         return out
 
     return half
 
 
-def _experts(layer: Any) -> Second:
-    norm, router, held = layer.post_attention_layernorm, layer.mlp.router, layer.mlp.experts
+def _experts(layer: Any, norm: norms.Norm) -> Second:
+    router, held = layer.mlp.router, layer.mlp.experts
     weight, bias = router.weight.detach().double(), router.bias.detach().double()
     down, down_bias = held.down_proj.detach().double(), held.down_proj_bias.detach().double()
-    by, fed = norm.weight.detach().double(), gated.gated_experts(held, weight[:0])
+    fed = gated.gated_experts(held, weight[:0])
 
     def half(x: Tensor) -> Tensor:
-        normed = rms_norm(x, by, norm.variance_epsilon)
+        normed = norm(x)
         best = F.linear(normed, weight, bias).topk(router.top_k, dim=-1)
         shares = normed.new_zeros(len(normed), len(weight)).scatter(1, best.indices, best.values.softmax(-1))
         out: Tensor = x + shares @ down_bias

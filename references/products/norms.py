@@ -144,6 +144,17 @@ def _as_tensor(made: Changed, rows: Any) -> Tensor:
     return torch.from_numpy(made(rows))
 
 
+def weight_and_eps(module: Any) -> tuple[Tensor, float]:
+    """A norm's weight, float64 [H], and its eps."""
+    return module.weight.detach().double(), eps_of(module)
+
+
+def of_module(module: Any) -> Norm:
+    """What a norm makes of rows, in float64."""
+    weight, eps = weight_and_eps(module)
+    return partial(normed, by=weight, eps=eps)
+
+
 def eps_of(module: Any) -> float:
     """A norm's eps, under either name."""
     return float(module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps)

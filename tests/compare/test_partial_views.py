@@ -16,7 +16,7 @@ from parity.compare.between import DeviceDifference, compare_devices
 from parity.compare.exercised import unseen_passes
 from parity.compare.hidden_experts import HiddenExperts, reach, spots, swaps
 from parity.compare.places import judged_inputs, segment, shows_first_in
-from parity.compare.rebased import WithExperts
+from parity.compare.rebased import WithTensors
 from parity.compare.rows import stage_rows
 from parity.compare.scores import row_noise
 from parity.drive import run_device as drive_device
@@ -413,7 +413,7 @@ def test_a_run_with_inferred_experts_is_cut_to_a_prompt_with_them(small_golden):
     run = Dump(small_golden.folder)
     del run.rows[place], run.parts[place]
     inferred = small_golden.stored("float32", *place[1:]) + 1
-    cut = PromptSlice(WithExperts(run, trusted(small_golden), {place: inferred}), 0, 1)
+    cut = PromptSlice(WithTensors(run, trusted(small_golden), {place: inferred}), 0, 1)
     assert np.array_equal(cut.stored(*place), inferred) and np.array_equal(cut.shards(*place)[0], inferred)
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parity.compare.rebased import ForcedGolden, Overlaid, RebasedGolden, SettledRun, WithExperts
+from parity.compare.rebased import ForcedGolden, Overlaid, RebasedGolden, SettledRun, WithTensors
 from parity.golden.keeping import Record
 from parity.golden.manifest import TensorRow, key
 from parity.golden.views import DumpView
@@ -90,7 +90,7 @@ def test_a_forced_golden_has_the_runs_experts_in_its_truth(golden):
 def test_a_run_with_inferred_experts_is_the_run_else(golden):
     run = Told("run", ("bfloat16",), (OUT,))
     place = ("bfloat16", 1, 0, EXPERTS)
-    view = WithExperts(run, golden, {place: np.array([[ord("x")]])})
+    view = WithTensors(run, golden, {place: np.array([[ord("x")]])})
     assert read(view, *place) == "x!" and read(view, "bfloat16", 1, 0, OUT) == "r"
     assert read(view, "bfloat16", 0, 0, EXPERTS) == "" and view.manifest.stages == (EXPERTS, OUT)
     assert view.rows[place].variant == "bfloat16" and view.rows[place].shard == "golden"

@@ -217,7 +217,7 @@ def _norms(layers: dict[int, Any], number: int) -> Iterator[tuple[str, Tensor]]:
 def _of_streams(layer: Any) -> Iterator[tuple[str, Callable[[Sequence[Tensor]], Tensor]]]:
     """What the projections take [S, D] from other norms of the streams [S, H]."""
     named = norms_before(layer)
-    held = [(norm.weight.detach().double(), norms.eps_of(norm)) for norm in named.values()]
+    held = [norms.weight_and_eps(norm) for norm in named.values()]
     for place, name in enumerate(named):
         for says, norm in norms.variants(*held[place], ()):
             yield f"{name}: {says}", partial(_one_normed, held=held, place=place, norm=norm)
