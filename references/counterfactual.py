@@ -70,16 +70,23 @@ class Counterfactuals:
                 raise NotApplicable(f"{names}: no run comes of it ({error!r:.200})") from error
 
     def products(
-        self, stage: str, ids: Sequence[int], budget: int, recorder: Recorder, rounds: int | None = None
+        self,
+        stage: str,
+        hidden: Sequence[str],
+        ids: Sequence[int],
+        budget: int,
+        recorder: Recorder,
+        rounds: int | None = None,
     ) -> Sequence[Product]:
         """What a stage's rows are a product of, in a run without any hypothesis; nothing where they are none.
 
         Args:
             stage: its full name.
+            hidden: what leaves the layers in front of it that are not shown, the nearest first.
             ids, budget, recorder, rounds: as in `run`.
         """
         try:
-            with watched(self.loop, stage) as made:
+            with watched(self.loop, stage, hidden) as made:
                 self.run((), ids, budget, recorder, rounds)
                 return made()
         except (LookupError, NotApplicable):

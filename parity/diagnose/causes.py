@@ -13,6 +13,7 @@ from parity.compare.report import Place
 from parity.diagnose.attempts import attempt
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components import Component, StageProduct, components
+from parity.diagnose.deduced import hidden_before
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.ranking import Trial, can_show_in
 from parity.diagnose.refit import refitted
@@ -262,10 +263,13 @@ def parts_of(trials: PromptTrials, rounds: int, stage: str) -> tuple[Component, 
 
     def products() -> Sequence[StageProduct]:
         with suppress(TimeIsUp):
-            return trials.counterfactuals.products(golden, stage)
+            return trials.counterfactuals.products(golden, stage, hidden_before(stage, golden, run))
         return ()
 
-    return components(golden, run, stage, products, trials.clock.check)
+    key = trials.prompt, rounds, stage, trials.hidden
+    if key not in trials.parts:
+        trials.parts[key] = components(golden, run, stage, products, trials.clock.check)
+    return trials.parts[key]
 
 
 def causes_of(

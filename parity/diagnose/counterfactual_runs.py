@@ -34,9 +34,16 @@ class CounterfactualReference(Protocol):
         ...
 
     def products(
-        self, stage: str, ids: Sequence[int], budget: int, recorder: Tap, rounds: int | None
+        self,
+        stage: str,
+        hidden: Sequence[str],
+        ids: Sequence[int],
+        budget: int,
+        recorder: Tap,
+        rounds: int | None,
     ) -> Sequence[StageProduct]:
-        """What a stage's rows are a product of in the same rounds; nothing where they are none."""
+        """What a stage's rows are a product of in the same rounds, behind layers that are hidden; nothing where they
+        are none."""
         ...
 
     def layers_back(
@@ -145,13 +152,16 @@ class CounterfactualRuns:
         ids = golden.manifest.case.prompts[0].ids
         return self._reference(precision).run(assumed, ids, self.budget, recorder, rounds=rounds)
 
-    def products(self, golden: TrustedGolden, stage: str) -> Sequence[StageProduct]:
+    def products(self, golden: TrustedGolden, stage: str, hidden: Sequence[str]) -> Sequence[StageProduct]:
         """What a stage's rows are a product of, over a golden of one prompt; nothing where they are none.
+
+        Args:
+            hidden: what leaves the layers in front of it that are not shown, the nearest first.
 
         Raises:
             TimeIsUp: the limit is reached.
         """
-        return self._watched(golden, partial(self._reference("float32").products, stage))
+        return self._watched(golden, partial(self._reference("float32").products, stage, hidden))
 
     def layers_back(self, golden: TrustedGolden, stages: Sequence[str]) -> Mapping[str, LayerBack]:
         """The way back through the layers that give these stages, over a golden of one prompt.

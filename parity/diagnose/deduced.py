@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,12 @@ from parity.golden.views import DumpView, TensorPlace, TrustedGolden
 Rows = NDArray[np.float64]
 Tensors = Mapping[TensorPlace, NDArray[np.generic]]
 
-SAME, OTHER = 0.1, 0.5
-"""Of the square of what a deduced stream changes in the caches behind it, the device's caches lack less than the first
-where it is the device's stream, and more than the second where it is not."""
+SAME, OTHER = 1e-4, 0.5
+"""Of the square of what a deduced stream changes in the caches behind it, the device's caches lack less than the first,
+and what rounding costs, where it is the device's stream, and more than the second where it is not."""
 
-ROUNDING = {"float32": 1e-6}
-"""What rounding costs a cached number, relative, where it is not bfloat16's: a stream that changes caches by no more is
-not told by them."""
+ROUNDING = {"float32": 3e-6}
+"""What rounding costs a cached number, relative, where it is not bfloat16's: three times what clean ones are off."""
 
 FOUND = 0.9
 """The share of a layer's rows that have to be led back; the others are taken as right, which explains nothing."""
@@ -45,6 +45,15 @@ class HiddenLayers:
     def behind(self) -> tuple[str, ...]:
         """The stage behind each of them."""
         return (self.source, *self.stages[:-1])
+
+
+def hidden_before(stage: str, golden: DumpView, run: DumpView) -> list[str]:
+    """What leaves the layers in front of a stage that leaves one, as far as the run hides them, the nearest first."""
+    named = golden.declared.get(stage)
+    if named is None or named.layer is None or not stage.endswith(".out"):
+        return []
+    layers = (f"{named.stage.side}.layers.{layer}.out" for layer in range(named.layer - 1, -1, -1))
+    return [*takewhile(lambda one: not run.view.shows(one), layers)]
 
 
 class DeducedRun(WithTensors):
@@ -181,9 +190,10 @@ def _agree(way: LayerBack, rows: Rows, true: Rows, caches: Caches, variant: Vari
     sides = [_flat(written, caches) for written in (way.cached(rows), way.cached(true), caches)]
     own, golden, device = sides
     changed, lacking = (float(((side - own) ** 2).sum()) for side in (golden, device))
-    if changed <= float((golden**2).sum()) * ROUNDING.get(variant, HALF_ULP) ** 2:
+    rounding = float((golden**2).sum()) * ROUNDING.get(variant, HALF_ULP) ** 2
+    if changed <= rounding:
         return None
-    return True if lacking < SAME * changed else False if lacking > OTHER * changed else None
+    return True if lacking < SAME * changed + rounding else False if lacking > OTHER * changed else None
 
 
 def _flat(written: Caches, like: Caches) -> Rows:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import inf
 
 from parity.diagnose.causes import parts_of
-from parity.diagnose.deduced import HiddenLayers, led_back
+from parity.diagnose.deduced import HiddenLayers, hidden_before, led_back
 from parity.diagnose.residuals import Residual
 from parity.diagnose.trials import PromptTrials
 
@@ -53,16 +53,9 @@ def _by_parts(trials: PromptTrials, hidden: HiddenLayers, known: int) -> HiddenL
 
 def _before_the_first(trials: PromptTrials, failing: Sequence[Residual]) -> HiddenLayers | None:
     """The layers that are hidden in front of the first failing one that is shown, up to one that is shown."""
-    names = trials.golden.declared
-    layers = (left.stage for left in failing if left.error < inf and left.stage in names and _leaves(left.stage))
-    source = next(layers, None)
-    if source is None:
-        return None
-    side, _, number, _ = source.split(".")
-    stages = [f"{side}.layers.{layer}.out" for layer in range(int(number) - 1, -1, -1)]
-    shown = next((place for place, stage in enumerate(stages) if trials.run.view.shows(stage)), len(stages))
-    return HiddenLayers(source, tuple(stages[:shown])) if shown else None
-
-
-def _leaves(stage: str) -> bool:
-    return ".layers." in stage and stage.endswith(".out")
+    golden, run = trials.golden, trials.run
+    for left in failing:
+        if left.error < inf and left.stage.endswith(".out"):
+            hidden = hidden_before(left.stage, golden, run)
+            return HiddenLayers(left.stage, tuple(hidden)) if hidden else None
+    return None

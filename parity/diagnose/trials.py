@@ -13,6 +13,7 @@ import numpy as np
 from parity.compare.places import segment
 from parity.compare.rebased import SettledRun
 from parity.diagnose.clock import SearchClock
+from parity.diagnose.components.wrong import Component
 from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.counterfactual_runs import (
     CounterfactualReference,
@@ -62,6 +63,7 @@ class PromptTrials:
         others: (golden, run, number) of the other prompts, made as they are asked for.
         clock: the time that all of it may take.
         hidden: layers that the run does not show, and that are deduced from what it shows.
+        parts: what was read already, by what it was read of; see `parity.diagnose.causes.parts_of`.
     """
 
     golden: TrustedGolden
@@ -74,6 +76,7 @@ class PromptTrials:
     others: Callable[[], Iterator[tuple[TrustedGolden, DumpView, int]]] = lambda: iter(())
     clock: SearchClock = field(default_factory=SearchClock)
     hidden: HiddenLayers | None = None
+    parts: dict[tuple[object, ...], tuple[Component, ...]] = field(default_factory=dict)
     _own: Generation | None = None
     _slices: dict[int, tuple[TrustedGolden, DumpView]] = field(default_factory=dict)
     _contents: dict[int, Recorded] = field(default_factory=dict)

@@ -7,7 +7,7 @@ of the row).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -21,6 +21,7 @@ from parity.references.products.layers import whole_layer
 from parity.references.products.norms import behind_norm, of_norm
 from parity.references.products.product import Changed, Made, Parts, Product, entered, given, linear, projections
 from parity.references.products.rotated import before_rotation
+from parity.references.products.segments import segment
 
 __all__ = ["LayerBack", "Product", "entering_layer", "watched"]
 
@@ -83,8 +84,11 @@ def _rows_of_table(table: Any, stack: ExitStack) -> Made:
 
 
 @contextmanager
-def watched(loop: Any, stage: str) -> Iterator[Made]:
+def watched(loop: Any, stage: str, hidden: Sequence[str] = ()) -> Iterator[Made]:
     """While it is open, a run of the loop is watched for a stage's product; what is given makes it once the run ended.
+
+    Args:
+        hidden: what leaves the layers in front of a stage's that are not shown, the nearest first.
 
     Raises:
         LookupError: the stage is no product that is watched.
@@ -102,7 +106,10 @@ def watched(loop: Any, stage: str) -> Iterator[Made]:
                 "out": whole_layer,
             }
             if part in by_part:
-                yield by_part[part](loop, side, number, layer, stack)
+                made = [by_part[part](loop, side, number, layer, stack)]
+                with suppress(LookupError):
+                    made += [segment(loop, [*reversed(hidden), stage], stack)] if hidden else []
+                yield lambda: [product for one in made for product in one()]
                 return
             if part == "attn_in":
                 yield of_norm(layer.input_layernorm, _norms(loop, side, number, "input_layernorm"), stack)

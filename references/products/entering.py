@@ -1,8 +1,7 @@
 """What has to enter a whole layer for it to give what it gave: for a port that hides the layer before.
 
 The second half is solved for row by row (`layers.what_enters`). Attention mixes rows, so that the stream that enters is
-solved for over all rows of a pass at once: x + attention(x) = what enters the second half. Rows of earlier passes keep
-the keys and values that the caches have.
+solved for over all rows of a pass at once: x + attention(x) = what enters the second half.
 """
 
 from __future__ import annotations
@@ -17,25 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity.references.hypotheses.mutating import layers_of
-from parity.references.products import attention, layers, norms
+from parity.references.products import layers, norms
 from parity.references.products.attention.operands import Pass
-from parity.references.products.attention.projections import Projected, weights_of
-from parity.references.products.product import entered
-from parity.references.products.rotated import by_tables, turned_by
+from parity.references.products.attention.projections import Projected
+from parity.references.products.rotated import by_tables
+from parity.references.products.whole_layers import LayerPass, LayerPasses, layer_passes
 
 MIXED, STEPS, MISSING = 12, 200, 1e-10
 """Earlier steps that a step is mixed of, steps at the most, and what may be missing of a pass in the end, relative."""
-
-
-@dataclass(frozen=True)
-class _Entered:
-    """One pass of a layer: the stream that entered it [S, H], attention's operands, and what makes q, k and v."""
-
-    stream: Tensor
-    held: Pass
-    maker: Projected
-
 
 Caches = Sequence[tuple[Any, Any]]
 """Keys and values [n, G, D] that a layer wrote for the first n rows of each pass."""
@@ -43,23 +31,15 @@ Caches = Sequence[tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class LayerBack:
-    """The way back through one layer, over all passes that it ran.
+    """The way back through one layer, over all passes that it ran."""
 
-    Attributes:
-        norm: the layer's first norm.
-        mixed: from heads side by side [S, N * D] to what attention gives [S, H].
-        second: what the layer makes of the stream behind attention.
-    """
-
-    passes: Sequence[_Entered]
-    norm: Any
-    mixed: Callable[[Tensor], Tensor]
+    of: LayerPasses
     second: layers.Second
 
     @property
     def starts(self) -> list[int]:
         """The slot of each pass's first row."""
-        return [one.held.cached for one in self.passes]
+        return [one.held.cached for one in self.of.passes]
 
     def entering(self, rows: Any, caches: Caches = ()) -> Any:
         """What must have entered for rows to leave; NaN where it is not found.
@@ -71,7 +51,7 @@ class LayerBack:
             rows: float64 [R, H], of all passes in order.
             caches: what the layer wrote to its caches, of each pass; nothing where that is not known.
         """
-        kept: Sequence[tuple[Any, Any] | None] = caches or [None] * len(self.passes)
+        kept: Sequence[tuple[Any, Any] | None] = caches or [None] * len(self.of.passes)
         found = [self._entering(one, left, held) for (one, left), held in zip(self._by_pass(rows), kept, strict=True)]
         return torch.cat(found).numpy()
 
@@ -80,32 +60,31 @@ class LayerBack:
         written = (self._written(one, x) for one, x in self._by_pass(stream))
         return [(k.transpose(0, 1).numpy(), v.transpose(0, 1).numpy()) for k, v in written]
 
-    def _by_pass(self, rows: Any) -> Iterator[tuple[_Entered, Tensor]]:
-        parts = torch.from_numpy(rows).double().split([len(one.stream) for one in self.passes])
-        return zip(self.passes, parts, strict=True)
+    def _by_pass(self, rows: Any) -> Iterator[tuple[LayerPass, Tensor]]:
+        parts = torch.from_numpy(rows).double().split([len(one.stream) for one in self.of.passes])
+        return zip(self.of.passes, parts, strict=True)
 
-    def _written(self, one: _Entered, x: Tensor) -> list[Tensor]:
-        return [one.maker.heads(side, self._normed(x), one.held.k.shape[-1]) for side in "kv"]
+    def _written(self, one: LayerPass, x: Tensor) -> list[Tensor]:
+        return [one.maker.heads(side, self.of.normed(x), one.held.k.shape[-1]) for side in "kv"]
 
-    def _normed(self, x: Tensor) -> Tensor:
-        return norms.of_module(self.norm)(x)
-
-    def _entering(self, one: _Entered, left: Tensor, kept: tuple[Any, Any] | None) -> Tensor:
+    def _entering(self, one: LayerPass, left: Tensor, kept: tuple[Any, Any] | None) -> Tensor:
         own = None if kept is None else [torch.from_numpy(side).double().transpose(0, 1) for side in kept]
 
+        def over_own(made: Pass, maker: Projected) -> Pass:
+            return made if own is None else _over(made, own)
+
         def attended(x: Tensor) -> Tensor:
-            made = one.maker.put(one.held, "qkv", self._normed(x))
-            return self.mixed((made if own is None else _over(made, own)).mixed().flatten(1))
+            return self.of.attended(one, x, over_own)
 
         near = one.stream if own is None else self._near(one, own)
         behind = layers.what_enters(self.second, near + attended(near), left)
         known = behind.isfinite().all(dim=1)[:, None]
         return torch.where(known, _solved(attended, torch.where(known, behind, left), near), math.nan)
 
-    def _near(self, one: _Entered, own: Sequence[Tensor]) -> Tensor:
+    def _near(self, one: LayerPass, own: Sequence[Tensor]) -> Tensor:
         """The stream that entered [S, H], moved to where it gives these keys and values of its first rows.
 
-        They are fewer numbers than a row has, and do not tell its size: it is a place to begin at.
+        They may be fewer numbers than a row has, and do not tell its size: it is a place to begin at.
         """
         count = own[0].shape[1]
         cos, sin = one.maker.cos[:count], one.maker.sin[:count]
@@ -113,7 +92,7 @@ class LayerBack:
         apart[0] = by_tables(apart[0], cos / (cos**2 + sin**2), -sin / (cos**2 + sin**2))
         weights = torch.cat([one.maker.weights[side][0] for side in "kv"])
         rows = torch.cat([side.transpose(0, 1).flatten(1) for side in apart], dim=1)
-        weight, eps = norms.weight_and_eps(self.norm)
+        weight, eps = norms.weight_and_eps(self.of.layer.input_layernorm)
         moved = torch.linalg.lstsq(weights * weight, rows.T, driver="gelsd").solution.T
         near = one.stream.clone()
         near[:count] += moved * (near[:count].square().mean(dim=1, keepdim=True) + eps).sqrt()
@@ -134,33 +113,16 @@ def entering_layer(loop: Any, stage: str) -> Iterator[Callable[[], LayerBack]]:
     the way back once the run ended.
 
     Raises:
-        LookupError: the layer fuses several rows, or turns keys apart from their queries.
+        LookupError: as `layer_passes`.
     """
-    side, _, number, _ = stage.split(".")
-    layer = layers_of(loop, side, int(number))[0][1]
-    if hasattr(layer, "hidden_norm"):
-        raise LookupError("a layer that fuses embeddings and hidden states")
     with ExitStack() as stack:
-        held, tables = attention.passes(loop, side, int(number), stack), turned_by(loop, side, int(number), stack)
-        streams = entered(layer.input_layernorm, stack)
+        made = layer_passes(loop, stage, stack)
 
-        def made() -> LayerBack:
-            if not len(held) == len(tables) == len(streams):
-                raise LookupError("keys that are turned apart from their queries, as DFlash's context is")
-            weights = weights_of(layer.self_attn)
-            passes = [
-                _Entered(x.double(), one, Projected(x, weights, *table))
-                for x, one, table in zip(streams, held, tables, strict=True)
-            ]
-            second = layers.second_half(layer, side)
-            return LayerBack(passes, layer.input_layernorm, _linear(layer.self_attn.o_proj), second)
+        def way() -> LayerBack:
+            passes = made()
+            return LayerBack(passes, layers.second_half(passes.layer, passes.side))
 
-        yield made
-
-
-def _linear(module: Any) -> Callable[[Tensor], Tensor]:
-    weight, bias = module.weight.detach().double(), module.bias
-    return lambda x: x @ weight.T if bias is None else x @ weight.T + bias.detach().double()
+        yield way
 
 
 def _solved(attended: Callable[[Tensor], Tensor], behind: Tensor, x: Tensor) -> Tensor:

@@ -159,39 +159,68 @@ def _before_mlp(layer: Any, stack: ExitStack) -> list[Tensor]:
     return seen
 
 
-def second_half(layer: Any, side: str, norm: norms.Norm | None = None) -> Second:
-    """What a layer makes of the stream behind its attention, under its own norm or another."""
+def second_half(
+    layer: Any,
+    side: str,
+    norm: norms.Norm | None = None,
+    inner: gated.Variant = lambda of: of,
+    shares: Callable[[Tensor], Tensor] = lambda share: share,
+    bias: Callable[[Tensor], Tensor] = lambda bias: bias,
+) -> Second:
+    """What a layer makes of the stream behind its attention.
+
+    Args:
+        norm: what stands in its second norm's place.
+        inner: a change of its MLP's first half.
+        shares: a change of what experts weigh, [R, E].
+        bias: a change of their down biases, [E, H].
+    """
     norm = norm or norms.of_module(layer.post_attention_layernorm)
-    return (_experts if side == "target" else _mlp)(layer, norm)
+    return _experts(layer, norm, inner, shares, bias) if side == "target" else _mlp(layer, norm, inner)
 
 
-def _mlp(layer: Any, norm: norms.Norm) -> Second:
+def gated_of(layer: Any, side: str) -> tuple[gated.Gated, float, float]:
+    """A layer's MLP without rows, and its activation's slope and limit."""
     held = layer.mlp
-    gate, up, down = (side.weight.detach().double() for side in (held.gate_proj, held.up_proj, held.down_proj))
+    if side == "target":
+        experts = held.experts
+        none = held.router.weight.detach().double()[:0]
+        return gated.gated_experts(experts, none), float(experts.alpha), float(experts.limit)
+    gate, up = (one.weight.detach().double()[None] for one in (held.gate_proj, held.up_proj))
+    return gated.Gated(gate[0, :0], gate, up, None, None, gated.swiglu), 1.0, math.inf
+
+
+def _mlp(layer: Any, norm: norms.Norm, inner: gated.Variant) -> Second:
+    fed, down = inner(gated_of(layer, "drafter")[0]), layer.mlp.down_proj.weight.detach().double()
 
     def half(x: Tensor) -> Tensor:
-        normed = norm(x)
-        out: Tensor = x + gated.swiglu(normed @ gate.T, normed @ up.T) @ down.T
+        out: Tensor = x + fed.of_expert(0, norm(x)) @ down.T
         return out
 
     return half
 
 
-def _experts(layer: Any, norm: norms.Norm) -> Second:
+def _experts(
+    layer: Any,
+    norm: norms.Norm,
+    inner: gated.Variant,
+    weighed: Callable[[Tensor], Tensor],
+    biased: Callable[[Tensor], Tensor],
+) -> Second:
     router, held = layer.mlp.router, layer.mlp.experts
     weight, bias = router.weight.detach().double(), router.bias.detach().double()
-    down, down_bias = held.down_proj.detach().double(), held.down_proj_bias.detach().double()
-    fed = gated.gated_experts(held, weight[:0])
+    down, down_bias = held.down_proj.detach().double(), biased(held.down_proj_bias.detach().double())
+    fed = inner(gated_of(layer, "target")[0])
 
     def half(x: Tensor) -> Tensor:
         normed = norm(x)
         best = F.linear(normed, weight, bias).topk(router.top_k, dim=-1)
-        shares = normed.new_zeros(len(normed), len(weight)).scatter(1, best.indices, best.values.softmax(-1))
+        shares = weighed(normed.new_zeros(len(normed), len(weight)).scatter(1, best.indices, best.values.softmax(-1)))
         out: Tensor = x + shares @ down_bias
         for expert in best.indices.unique().tolist():
             rows = shares[:, expert].nonzero()[:, 0]
-            inner = fed.of_expert(expert, normed[rows]) * shares[rows, expert, None]
-            out.index_add_(0, rows, inner @ down[expert])
+            given_out = fed.of_expert(expert, normed[rows]) * shares[rows, expert, None]
+            out.index_add_(0, rows, given_out @ down[expert])
         return out
 
     return half

@@ -39,9 +39,11 @@ class FewRows:
         error = wrong.error[:, wrong.columns]
         plain, noisy = (((error / by) ** 2).sum(axis=1) for by in (1.0, wrong.noise))
         order = np.argsort(-noisy, kind="stable")
+        kept = np.cumsum(noisy[order])
         enough = (np.cumsum(plain[order]) >= SHARE * plain.sum()) & (
-            np.cumsum(noisy[order]) >= max(SHARE * noisy.sum(), BEYOND * DOWN_TO_NOISE**2 * error.size)
+            kept >= max(SHARE * noisy.sum(), BEYOND * DOWN_TO_NOISE**2 * error.size)
         )
+        enough |= kept >= BEYOND * CLOSE**2 * error.size
         count = int(np.argmax(enough)) + 1 if enough.any() else len(order)
         return cls(wrong, np.sort(order[:count]))
 

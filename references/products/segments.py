@@ -1,0 +1,166 @@
+"""What several layers give if the same thing in each were another: for a port that shows no layer between them.
+
+All layers of the segment run again, each with the same change, from what entered the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parity.references.products import attention, gated, layers, norms
+from parity.references.products.attention.operands import Pass, Variant
+from parity.references.products.attention.projections import Anew, Projected, of_projections
+from parity.references.products.product import Changed, Made, Product
+from parity.references.products.whole_layers import LayerPasses, layer_passes, unchanged
+
+
+@dataclass(frozen=True)
+class LayerChange:
+    """One change of a layer: what attention's operands are, and what the layer makes of the stream behind it."""
+
+    anew: Anew
+    second: layers.Second
+
+
+Segment = Sequence[tuple[LayerPasses, LayerChange]]
+
+
+def segment(loop: Any, stages: Sequence[str], stack: ExitStack) -> Made:
+    """The rows that leave the last of these layers, and what they would be under one change in each layer.
+
+    Args:
+        stages: what leaves each layer, the first one first.
+
+    Raises:
+        LookupError: as `layer_passes`.
+    """
+    watched = [layer_passes(loop, stage, stack) for stage in stages]
+
+    def made() -> list[Product]:
+        try:
+            passes = [one() for one in watched]
+        except LookupError:
+            return []
+        names = [str(one.number) for one in passes]
+        whose = f"in layers {', '.join(names[:-1])} and {names[-1]} alike"
+        starts = np.cumsum([0, *(len(one.stream) for one in passes[0].passes)])
+        right = [LayerChange(unchanged, layers.second_half(one.layer, one.side)) for one in passes]
+
+        def others() -> Iterator[tuple[str, Changed]]:
+            for says, changes in _in_each(loop, passes):
+                yield f"{whose}: {says}", partial(_rows, [*zip(passes, changes, strict=True)], starts)
+
+        rows = _rows([*zip(passes, right, strict=True)], starts, slice(None))
+        return [Product(rows, None, (), others)]
+
+    return made
+
+
+def _rows(of: Segment, starts: Any, rows: Any) -> Any:
+    """What leaves a segment at some rows [r, H]: of the passes that have them."""
+    numbers = np.arange(starts[-1])[rows]
+    places = np.searchsorted(starts, numbers, side="right") - 1
+    out = np.empty((len(numbers), of[0][0].passes[0].stream.shape[1]))
+    for place in np.unique(places):
+        held = places == place
+        out[held] = _leaving(of, int(place))[numbers[held] - starts[place]].numpy()
+    return out
+
+
+def _leaving(of: Segment, place: int) -> Tensor:
+    """What leaves a segment in one pass, [S, H]."""
+    x = of[0][0].passes[place].stream
+    for layer, change in of:
+        x = change.second(x + layer.attended(layer.passes[place], x, change.anew))
+    return x
+
+
+def _in_each(loop: Any, passes: Sequence[LayerPasses]) -> Iterator[tuple[str, list[LayerChange]]]:
+    """The changes that all layers have, by what they say."""
+    for kind in (_of_attention, _of_projections, _of_second):
+        first, *rest = (dict(kind(loop, one)) for one in passes)
+        for says, change in first.items():
+            if all(says in other for other in rest):
+                yield says, [change, *(other[says] for other in rest)]
+
+
+Changes = Iterator[tuple[str, LayerChange]]
+
+
+def _of_attention(loop: Any, one: LayerPasses) -> Changes:
+    right, held = layers.second_half(one.layer, one.side), one.passes[0].held
+    for says, variant in attention.variants(len(held.k), held.sinks is not None):
+        yield says, LayerChange(partial(_operands, variant), right)
+    for head in range(len(held.q)):
+        yield f"head {head} is missing", LayerChange(partial(_without_head, head), right)
+
+
+def _of_projections(loop: Any, one: LayerPasses) -> Changes:
+    right = layers.second_half(one.layer, one.side)
+    for says, anew in of_projections(loop, one.side, one.number):
+        yield says, LayerChange(anew, right)
+
+
+def _of_second(loop: Any, one: LayerPasses) -> Changes:
+    half: Callable[..., layers.Second] = partial(layers.second_half, one.layer, one.side)
+    for says, norm in norms.variants(*norms.weight_and_eps(one.layer.post_attention_layernorm), ()):
+        yield f"the second norm: {says}", LayerChange(unchanged, half(norm))
+    for says, variant in gated.variants(*layers.gated_of(one.layer, one.side)):
+        yield says, LayerChange(unchanged, half(inner=variant))
+    if one.side == "target":
+        some = torch.eye(2, dtype=torch.float64)
+        for says, _ in gated.other_shares(some):
+            yield says, LayerChange(unchanged, half(shares=partial(_shares, says)))
+        for whose, some in _of_experts(one.layer.mlp.experts.num_experts):
+            for how, times in (("is missing", 0.0), ("counts twice", 2.0)):
+                yield (
+                    f"the output of {whose} {how}",
+                    LayerChange(unchanged, half(shares=partial(_columns, some, times))),
+                )
+                yield (
+                    f"the down bias of {whose} {how}",
+                    LayerChange(unchanged, half(bias=partial(_rows_of, some, times))),
+                )
+
+
+def _of_experts(count: int) -> Iterator[tuple[str, slice]]:
+    """Each expert, and all of them."""
+    yield from ((f"expert {expert}", slice(expert, expert + 1)) for expert in range(count))
+    yield "every expert", slice(count)
+
+
+def _columns(some: slice, times: float, share: Tensor) -> Tensor:
+    """Shares [R, E] of which some experts' are so many times as large."""
+    return _rows_of(some, times, share.T).T
+
+
+def _rows_of(some: slice, times: float, rows: Tensor) -> Tensor:
+    changed = rows.clone()
+    changed[some] *= times
+    return changed
+
+
+def _operands(variant: Variant, one: Pass, maker: Projected) -> Pass:
+    return variant(one)
+
+
+def _without_head(head: int, one: Pass, maker: Projected) -> Pass:
+    def rounded(shares: Tensor) -> Tensor:
+        left = shares.clone()
+        left[head] = 0
+        return left
+
+    return replace(one, rounded=rounded)
+
+
+def _shares(says: str, share: Tensor) -> Tensor:
+    """Other weights of experts; none that can be made of so few rows."""
+    return dict(gated.other_shares(share)).get(says, share).to(share)
