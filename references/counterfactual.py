@@ -72,18 +72,18 @@ class Counterfactuals:
     def products(
         self,
         stage: str,
-        hidden: Sequence[str],
         ids: Sequence[int],
         budget: int,
         recorder: Recorder,
         rounds: int | None = None,
+        hidden: Sequence[str] = (),
     ) -> Sequence[Product]:
         """What a stage's rows are a product of, in a run without any hypothesis; nothing where they are none.
 
         Args:
             stage: its full name.
-            hidden: what leaves the layers in front of it that are not shown, the nearest first.
             ids, budget, recorder, rounds: as in `run`.
+            hidden: what leaves the layers in front of it that are not shown, the nearest first.
         """
         try:
             with watched(self.loop, stage, hidden) as made:

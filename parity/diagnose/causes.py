@@ -268,7 +268,7 @@ def parts_of(trials: PromptTrials, rounds: int, stage: str) -> tuple[Component, 
 
     key = trials.prompt, rounds, stage, trials.hidden
     if key not in trials.parts:
-        trials.parts[key] = components(golden, run, stage, products, trials.clock.check)
+        trials.parts[key] = components(golden, run, stage, products, trials.clock.check, trials.sure_rows(stage))
     return trials.parts[key]
 
 

@@ -36,11 +36,11 @@ class CounterfactualReference(Protocol):
     def products(
         self,
         stage: str,
-        hidden: Sequence[str],
         ids: Sequence[int],
         budget: int,
         recorder: Tap,
         rounds: int | None,
+        hidden: Sequence[str] = (),
     ) -> Sequence[StageProduct]:
         """What a stage's rows are a product of in the same rounds, behind layers that are hidden; nothing where they
         are none."""
@@ -65,8 +65,11 @@ class LayerBack(Protocol):
         """The slot of each pass's first row."""
         ...
 
-    def entering(self, rows: np.ndarray, caches: Caches = ()) -> np.ndarray:
-        """What must have entered for rows [R, H] of all passes in order to leave; NaN where it is not found."""
+    def entering(self, rows: np.ndarray, caches: Caches = (), carried: bool = False) -> np.ndarray:
+        """What must have entered for rows [R, H] of all passes in order to leave; NaN where it is not found.
+
+        `carried` says that each pass reads what earlier ones wrote, and not the golden's.
+        """
         ...
 
     def cached(self, stream: np.ndarray) -> Caches:
@@ -152,7 +155,7 @@ class CounterfactualRuns:
         ids = golden.manifest.case.prompts[0].ids
         return self._reference(precision).run(assumed, ids, self.budget, recorder, rounds=rounds)
 
-    def products(self, golden: TrustedGolden, stage: str, hidden: Sequence[str]) -> Sequence[StageProduct]:
+    def products(self, golden: TrustedGolden, stage: str, hidden: Sequence[str] = ()) -> Sequence[StageProduct]:
         """What a stage's rows are a product of, over a golden of one prompt; nothing where they are none.
 
         Args:
@@ -161,7 +164,7 @@ class CounterfactualRuns:
         Raises:
             TimeIsUp: the limit is reached.
         """
-        return self._watched(golden, partial(self._reference("float32").products, stage, hidden))
+        return self._watched(golden, partial(self._reference("float32").products, stage, hidden=hidden))
 
     def layers_back(self, golden: TrustedGolden, stages: Sequence[str]) -> Mapping[str, LayerBack]:
         """The way back through the layers that give these stages, over a golden of one prompt.

@@ -127,6 +127,10 @@ class PromptTrials:
         made.counterfactuals.count = self.count
         return made
 
+    def sure_rows(self, stage: str) -> np.ndarray | None:
+        """Which rows of a deduced stage are sure, bool [R] of all rounds; None where it is shown."""
+        return None if self._deduced is None else self._deduced.sure.get(stage)
+
     @cached_property
     def _deduced(self) -> DeducedTensors | None:
         """What is deduced of the hidden layers, over all rounds."""

@@ -25,6 +25,9 @@ from parity.references.products.whole_layers import LayerPass, LayerPasses, laye
 MIXED, STEPS, MISSING = 12, 200, 1e-10
 """Earlier steps that a step is mixed of, steps at the most, and what may be missing of a pass in the end, relative."""
 
+APART = 0.03
+"""Keys and values that are so far apart, relative, are another stream's: rounding to bfloat16 is a sixth of that."""
+
 Caches = Sequence[tuple[Any, Any]]
 """Keys and values [n, G, D] that a layer wrote for the first n rows of each pass."""
 
@@ -41,7 +44,7 @@ class LayerBack:
         """The slot of each pass's first row."""
         return [one.held.cached for one in self.of.passes]
 
-    def entering(self, rows: Any, caches: Caches = ()) -> Any:
+    def entering(self, rows: Any, caches: Caches = (), carried: bool = False) -> Any:
         """What must have entered for rows to leave; NaN where it is not found.
 
         Experts are chosen by what enters: there may be several streams that end alike, and a wrong one spoils the rows
@@ -50,9 +53,20 @@ class LayerBack:
         Args:
             rows: float64 [R, H], of all passes in order.
             caches: what the layer wrote to its caches, of each pass; nothing where that is not known.
+            carried: whether each pass reads what earlier ones wrote, and not the golden's.
         """
         kept: Sequence[tuple[Any, Any] | None] = caches or [None] * len(self.of.passes)
-        found = [self._entering(one, left, held) for (one, left), held in zip(self._by_pass(rows), kept, strict=True)]
+        found: list[Tensor] = []
+        written: list[Tensor] = []
+        for (one, left), held in zip(self._by_pass(rows), kept, strict=True):
+            own = [] if held is None else [torch.from_numpy(side).double().transpose(0, 1) for side in held]
+            one = _behind(one, written) if carried and written else one
+            found.append(self._entering(one, left, own))
+            new = own or self._written(one, found[-1].nan_to_num())
+            before = (one.held.k, one.held.v)
+            written = [
+                torch.cat((side[:, : one.held.cached], rows), dim=1) for side, rows in zip(before, new, strict=True)
+            ]
         return torch.cat(found).numpy()
 
     def cached(self, stream: Any) -> Caches:
@@ -67,19 +81,27 @@ class LayerBack:
     def _written(self, one: LayerPass, x: Tensor) -> list[Tensor]:
         return [one.maker.heads(side, self.of.normed(x), one.held.k.shape[-1]) for side in "kv"]
 
-    def _entering(self, one: LayerPass, left: Tensor, kept: tuple[Any, Any] | None) -> Tensor:
-        own = None if kept is None else [torch.from_numpy(side).double().transpose(0, 1) for side in kept]
-
+    def _entering(self, one: LayerPass, left: Tensor, own: Sequence[Tensor]) -> Tensor:
         def over_own(made: Pass, maker: Projected) -> Pass:
-            return made if own is None else _over(made, own)
+            return _over(made, own, made.cached)
 
         def attended(x: Tensor) -> Tensor:
             return self.of.attended(one, x, over_own)
 
-        near = one.stream if own is None else self._near(one, own)
+        near = self._near(one, own) if own else one.stream
         behind = layers.what_enters(self.second, near + attended(near), left)
         known = behind.isfinite().all(dim=1)[:, None]
-        return torch.where(known, _solved(attended, torch.where(known, behind, left), near), math.nan)
+        found = torch.where(known, _solved(attended, torch.where(known, behind, left), near), math.nan)
+        if own:
+            found[: own[0].shape[1]][self._apart(one, found, own)] = math.nan
+        return found
+
+    def _apart(self, one: LayerPass, stream: Tensor, own: Sequence[Tensor]) -> Tensor:
+        """Which of the first rows [n] of a stream give other keys and values than these: it ends alike by chance."""
+        pairs = [(mine, made[:, : mine.shape[1]]) for mine, made in zip(own, self._written(one, stream), strict=True)]
+        missing = torch.stack([(mine - made).square().sum(dim=(0, 2)) for mine, made in pairs]).sum(dim=0)
+        size = torch.stack([mine.square().sum(dim=(0, 2)) for mine, _ in pairs]).sum(dim=0)
+        return missing > APART**2 * size
 
     def _near(self, one: LayerPass, own: Sequence[Tensor]) -> Tensor:
         """The stream that entered [S, H], moved to where it gives these keys and values of its first rows.
@@ -99,12 +121,19 @@ class LayerBack:
         return near
 
 
-def _over(made: Pass, own: Sequence[Tensor]) -> Pass:
-    """A pass over the keys and values [G, n, D] that were written for its first rows."""
-    k, v = made.k.clone(), made.v.clone()
-    for side, rows in zip((k, v), own, strict=True):
-        side[:, made.cached : made.cached + rows.shape[1]] = rows
-    return replace(made, k=k, v=v)
+def _over(made: Pass, rows: Sequence[Tensor], first: int) -> Pass:
+    """A pass over other keys and values [G, n, D] from a slot on; over its own where there are none."""
+    sides = {}
+    for name, other in zip("kv", rows, strict=False):
+        held = getattr(made, name).clone()
+        held[:, first : first + other.shape[1]] = other
+        sides[name] = held
+    return replace(made, **sides)
+
+
+def _behind(one: LayerPass, written: Sequence[Tensor]) -> LayerPass:
+    """A pass whose earlier rows are those that were written."""
+    return replace(one, held=_over(one.held, [side[:, : one.held.cached] for side in written], 0))
 
 
 @contextmanager

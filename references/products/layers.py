@@ -38,6 +38,9 @@ LED = 48
 Second = Callable[[Tensor], Tensor]
 """The second half of a layer, from the stream behind attention [R, H]."""
 
+Change = Callable[[Tensor], Tensor]
+"""A change of a tensor, of the same shape."""
+
 
 def whole_layer(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
     """What leaves a layer, in three ways: its MLP's product, its rows under other attention, and attention's product.
@@ -164,8 +167,8 @@ def second_half(
     side: str,
     norm: norms.Norm | None = None,
     inner: gated.Variant = lambda of: of,
-    shares: Callable[[Tensor], Tensor] = lambda share: share,
-    bias: Callable[[Tensor], Tensor] = lambda bias: bias,
+    shares: Change = lambda share: share,
+    bias: Change = lambda bias: bias,
 ) -> Second:
     """What a layer makes of the stream behind its attention.
 

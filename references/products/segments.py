@@ -30,6 +30,9 @@ class LayerChange:
     second: layers.Second
 
 
+MANY = 256
+"""Rows of a pass with which every other weighing of experts is listed: some are of so many rows before."""
+
 Segment = Sequence[tuple[LayerPasses, LayerChange]]
 
 
@@ -116,19 +119,13 @@ def _of_second(loop: Any, one: LayerPasses) -> Changes:
     for says, variant in gated.variants(*layers.gated_of(one.layer, one.side)):
         yield says, LayerChange(unchanged, half(inner=variant))
     if one.side == "target":
-        some = torch.eye(2, dtype=torch.float64)
-        for says, _ in gated.other_shares(some):
+        for says, _ in gated.other_shares(torch.eye(MANY, dtype=torch.float64)):
             yield says, LayerChange(unchanged, half(shares=partial(_shares, says)))
         for whose, some in _of_experts(one.layer.mlp.experts.num_experts):
             for how, times in (("is missing", 0.0), ("counts twice", 2.0)):
-                yield (
-                    f"the output of {whose} {how}",
-                    LayerChange(unchanged, half(shares=partial(_columns, some, times))),
-                )
-                yield (
-                    f"the down bias of {whose} {how}",
-                    LayerChange(unchanged, half(bias=partial(_rows_of, some, times))),
-                )
+                columns, rows = partial(_columns, some=some, times=times), partial(_times, some=some, times=times)
+                yield f"the output of {whose} {how}", LayerChange(unchanged, half(shares=columns))
+                yield f"the down bias of {whose} {how}", LayerChange(unchanged, half(bias=rows))
 
 
 def _of_experts(count: int) -> Iterator[tuple[str, slice]]:
@@ -137,12 +134,12 @@ def _of_experts(count: int) -> Iterator[tuple[str, slice]]:
     yield "every expert", slice(count)
 
 
-def _columns(some: slice, times: float, share: Tensor) -> Tensor:
+def _columns(share: Tensor, some: slice, times: float) -> Tensor:
     """Shares [R, E] of which some experts' are so many times as large."""
-    return _rows_of(some, times, share.T).T
+    return _times(share.T, some, times).T
 
 
-def _rows_of(some: slice, times: float, rows: Tensor) -> Tensor:
+def _times(rows: Tensor, some: slice, times: float) -> Tensor:
     changed = rows.clone()
     changed[some] *= times
     return changed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from ml_dtypes import float8_e4m3fn
 
 from parity import device
 from parity.device.faults import CATALOGUE
@@ -50,3 +51,15 @@ class LoudHead:
 def loud_head(target: Path, drafter: Path, k: int, precision: str = "bfloat16") -> LoudHead:
     """A device with a loud head."""
     return LoudHead(device.load(target, drafter, k, precision))
+
+
+def other_norms(
+    target: Path, drafter: Path, k: int, precision: str = "bfloat16", *, layers: str, of: str = ""
+) -> Pipeline:
+    """Second norms of these layers, one digit each: by the weight of layer `of`, or by their own in eight bits."""
+    pipeline = device.load(target, drafter, k, precision)
+    held = pipeline.target.layers
+    for layer in map(int, layers):
+        norm = held[layer]["post_norm"]
+        held[layer]["post_norm"] = held[int(of)]["post_norm"] if of else norm.astype(float8_e4m3fn).astype(norm.dtype)
+    return pipeline

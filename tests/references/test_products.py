@@ -32,7 +32,7 @@ from parity.references.products.attention.projections import (
 )
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
 from parity.references.products.gated import Gated, _cut_by_rank, gated_experts, swiglu
-from parity.references.products.layers import _experts, _led_back, _what_enters
+from parity.references.products.layers import _led_back, second_half, what_enters
 from parity.references.products.norms import eps_of, normed
 from parity.references.products.rotated import Rotation, _partly, rotations, turn, turned_to
 from tests.sample import WHOLE, first
@@ -141,7 +141,9 @@ def test_experts_that_a_row_does_not_choose_add_nothing(prompt):
     best = (rows @ router.weight.detach().double().T + router.bias.detach().double()).topk(router.top_k)
     shares = rows.new_zeros(9, held.num_experts).scatter(1, best.indices, best.values.softmax(-1))
     every = torch.einsum("rei,eih->rh", gated_experts(held, rows).inner() * shares[..., None], held.down_proj.double())
-    assert torch.allclose(_experts(layer)(x), x + every + shares @ held.down_proj_bias.double(), rtol=1e-12)
+    assert torch.allclose(
+        second_half(layer, "target")(x), x + every + shares @ held.down_proj_bias.double(), rtol=1e-12
+    )
 
 
 def test_rows_are_led_back_together_as_each_alone():
@@ -154,13 +156,13 @@ def test_rows_are_led_back_together_as_each_alone():
     begun = torch.randn(20, 12, dtype=torch.float64)
     moved = begun + 0.1 * torch.randn(20, 12, dtype=torch.float64)
     together, alone = (
-        _what_enters(bent, begun, bent(moved)),
-        [_what_enters(bent, begun[row : row + 1], bent(moved)[row : row + 1]) for row in range(20)],
+        what_enters(bent, begun, bent(moved)),
+        [what_enters(bent, begun[row : row + 1], bent(moved)[row : row + 1]) for row in range(20)],
     )
     assert torch.allclose(together, torch.cat(alone), equal_nan=True)
     found = together.isfinite().all(1)
     assert found.sum() > 15 and torch.allclose(bent(together[found]), bent(moved)[found], rtol=1e-8)
-    assert _what_enters(torch.tanh, begun, torch.full_like(begun, 2.0)).isnan().all()
+    assert what_enters(torch.tanh, begun, torch.full_like(begun, 2.0)).isnan().all()
     numbers, rows = np.arange(20)[::-1].copy(), bent(moved).flip(0).numpy()
     assert np.allclose(_led_back(bent, begun * 0, begun, rows, numbers), together.flip(0).numpy(), equal_nan=True)
 

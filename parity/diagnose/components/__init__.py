@@ -49,6 +49,7 @@ def components(
     stage: str,
     products: Callable[[], Sequence[StageProduct]] = tuple,
     check: Callable[[], None] = lambda: None,
+    sure: np.ndarray | None = None,
 ) -> tuple[Component, ...]:
     """What explains the error of a stage's wrong rows: the first that leaves nothing, else the nearest, else nothing.
 
@@ -57,6 +58,7 @@ def components(
         products: makes what the stage's rows are a product of at the golden's inputs, which are the run's but for
             noise; asked for where the tensors alone do not tell.
         check: raises TimeIsUp between two readings: what was found by then is said.
+        sure: bool [R], the first of the stage's rows that count; all where it is None.
     """
     named = golden.declared.get(stage)
     rows = stage_rows(golden, run, named) if named and not (golden.keeps or run.keeps) else None
@@ -64,7 +66,7 @@ def components(
         return ()
     if named.stage.exact:
         return in_whole_numbers(golden, run, rows)
-    wrong = WrongRows.of(rows, run.manifest.case.precision)
+    wrong = WrongRows.of(rows, run.manifest.case.precision, among=None if sure is None else sure[: len(rows.golden)])
     held = held_instead(golden, run, named) if wrong is not None else None
     if wrong is None or (len(wrong.numbers) < FEW and not (held and held.by_most)):
         every = WrongRows.of(rows, run.manifest.case.precision, whole=True)

@@ -120,17 +120,21 @@ class WrongRows:
     every: StageRows | None = None
 
     @classmethod
-    def of(cls, rows: StageRows, precision: str, whole: bool = False) -> WrongRows | None:
+    def of(
+        cls, rows: StageRows, precision: str, whole: bool = False, among: np.ndarray | None = None
+    ) -> WrongRows | None:
         """Those of a stage's rows [R, ...]; None where there is none, or they hold what is no number.
 
         Args:
             whole: take all rows, wrong alone or not.
+            among: bool [R], the rows that are asked; all where it is None.
         """
         if rows.floor is None or not len(rows.golden):
             return None
         floors = relative_errors(rows.golden, rows.floor)
         bad = wrong_rows(relative_errors(rows.golden, rows.device), floors, precision)
         bad |= whole
+        bad &= True if among is None else among
         if not bad.any():
             return None
         some = rows.take(bad)
