@@ -37,6 +37,9 @@ def print_diagnosis(diagnosis: Diagnosis, golden: DumpView) -> None:
         out.print(f"first divergent: {diagnosis.first}")
     for line in diagnosis.evidence:
         out.print(f"evidence: {line}", soft_wrap=True)
+    if diagnosis.hidden is not None:
+        layers = ", ".join(diagnosis.hidden.stages)
+        out.print(f"led back: {layers}, not shown, from {diagnosis.hidden.source}", soft_wrap=True)
     for number, cause in enumerate(diagnosis.causes, 1):
         _print_cause(out, number, cause)
     if diagnosis.unexplained is not None:

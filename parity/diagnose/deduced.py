@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,12 +120,13 @@ class LedLayer:
 class DeducedTensors:
     """What is deduced of one prompt, by place: the run's tensors and the golden's floors.
 
-    `sure` are the rows of each stage that are, bool [R] of all rounds.
+    `sure` are the rows of each stage that are, bool [R] of all rounds; `sure_by_place` the same of each round.
     """
 
     tensors: Tensors
     floors: Tensors
     sure: Mapping[str, NDArray[np.bool_]]
+    sure_by_place: Mapping[tuple[int, str], NDArray[np.bool_]]
 
     @classmethod
     def of(
@@ -145,7 +147,9 @@ class DeducedTensors:
             {place: rows for stage in both for place, rows in _places(golden, variant, stage, side[stage].rows)}
             for side, variant in ((own, precision), (rough, floor))
         )
-        return cls(tensors, floors, {stage: own[stage].sure for stage in both})
+        sure = {stage: own[stage].sure for stage in both}
+        by_place = {(round_, stage): rows for stage in both for round_, rows in _by_round(golden, stage, sure[stage])}
+        return cls(tensors, floors, sure, by_place)
 
     def beside(self, golden: TrustedGolden, run: DumpView) -> tuple[TrustedGolden, DumpView]:
         """Both with them, in the rounds that they have."""
@@ -242,10 +246,17 @@ def rows_of(golden: TrustedGolden, dump: DumpView, variant: Variant, stage: str)
 def _places(
     golden: TrustedGolden, variant: Variant, stage: str, rows: Rows
 ) -> Iterator[tuple[TensorPlace, NDArray[np.generic]]]:
-    """A stage's rows by round, as a tensor of float32."""
+    """A stage's rows by round, as tensors of float32."""
+    yield from (
+        ((variant, 0, round_, stage), part) for round_, part in _by_round(golden, stage, rows.astype(np.float32))
+    )
+
+
+def _by_round(golden: TrustedGolden, stage: str, rows: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """What is held of a stage's rows of all rounds, round by round."""
     first = 0
     for round_, (count, *_) in _shapes(golden, stage):
-        yield (variant, 0, round_, stage), rows[first : first + count].astype(np.float32)
+        yield round_, rows[first : first + count]
         first += count
 
 

@@ -13,6 +13,7 @@ from parity.diagnose.acceptance_cost import AcceptanceCost, acceptance_cost
 from parity.diagnose.causes import CLEARLY, Cause, CauseSearch, causes_of, parts_of, said_of
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components import Component
+from parity.diagnose.deduced import HiddenLayers
 from parity.diagnose.failing_run import failures
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.ranking import Trial, ranked_trials
@@ -29,7 +30,8 @@ class Diagnosis:
     `verdict` is the comparison's, `evidence` what failed in it, in sentences. `nearest` are the best hypotheses for
     what is unexplained, with the share that each explains; `components` the part of the computation in which the error
     of a stage that no hypothesis explains lies, by stage. `untried` says what a time limit left out; it is empty where
-    the search came to its end. `acceptance` is what the failing stages of the prompt cost.
+    the search came to its end. `acceptance` is what the failing stages of the prompt cost. `hidden` are layers that the
+    run does not show and that were led back from one that it shows.
     """
 
     mode: str
@@ -45,6 +47,7 @@ class Diagnosis:
     evidence: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
     acceptance: AcceptanceCost | None = None
+    hidden: HiddenLayers | None = None
 
 
 def diagnose(
@@ -60,7 +63,7 @@ def diagnose(
     search = CauseSearch(trials, hypotheses)
     failing = search.run()
     trials = search.trials
-    diagnosis = Diagnosis(trials.mode, trials.prompt, first, tuple(search.causes))
+    diagnosis = Diagnosis(trials.mode, trials.prompt, first, tuple(search.causes), hidden=trials.hidden)
     if failing:
         shown = error_signature(trials, failing, search.rounds)
         nearest = nearest_hypotheses(search.made)

@@ -131,6 +131,25 @@ class PromptTrials:
         """Which rows of a deduced stage are sure, bool [R] of all rounds; None where it is shown."""
         return None if self._deduced is None else self._deduced.sure.get(stage)
 
+    def _tensors(
+        self,
+        golden: TrustedGolden,
+        assumed: Sequence[Assumption],
+        stages: Sequence[str] = (),
+        last: str | None = None,
+        precision: str = "float32",
+    ) -> CounterfactualTensors:
+        """What the stages hold under assumptions; in rows of deduced stages that are not sure, what was deduced."""
+        made = self.counterfactuals.tensors(golden, assumed, stages, last, precision)
+        if self._deduced is None:
+            return made
+        tensors = dict(made.tensors)
+        for place, sure in self._deduced.sure_by_place.items():
+            own = self._deduced.tensors[self.run.manifest.case.precision, 0, *place]
+            if place in tensors and tensors[place].shape == own.shape:
+                tensors[place] = np.where(sure[:, None], tensors[place], own.astype(tensors[place].dtype))
+        return replace(made, tensors=tensors)
+
     @cached_property
     def _deduced(self) -> DeducedTensors | None:
         """What is deduced of the hidden layers, over all rounds."""
@@ -259,7 +278,7 @@ class PromptTrials:
         """
         golden, _ = self.cut(rounds)
         true, before = self._baseline(known, rounds, stages, last)
-        made = self.counterfactuals.tensors(golden, (*known, *assumed), stages, last)
+        made = self._tensors(golden, (*known, *assumed), stages, last)
         places = [place for place in true.keys() | made.tensors.keys() if not stages or place[1] in stages]
         if not any(differ(true.get(place), made.tensors.get(place)) for place in places):
             raise NothingChanged
@@ -305,7 +324,7 @@ class PromptTrials:
         if run.manifest.case.precision != "bfloat16":
             return None
         device = contents_of(run, "bfloat16")
-        rough = self.counterfactuals.tensors(golden, (*known, *assumed), precision="bfloat16")
+        rough = self._tensors(golden, (*known, *assumed), precision="bfloat16")
         before = relative_error(self._baseline(known, rounds, (), None)[0], device, stage)
         after = relative_error(rough.tensors, device, stage)
         return None if before is None or after is None or before == 0.0 else 1.0 - (after / before) ** 2
@@ -320,7 +339,7 @@ class PromptTrials:
     def stages_under(self, assumed: Sequence[Assumption], stages: Sequence[str]) -> CounterfactualGolden:
         """What these stages are under assumptions, over all rounds, with the golden's own floor."""
         golden, _ = self.cut(self.rounds)
-        made = self.counterfactuals.tensors(golden, assumed, stages)
+        made = self._tensors(golden, assumed, stages)
         return self._view(golden, made, assumed, None, stages, self.rounds, own_floor=False)
 
     def harms_no_row(self, known: Sequence[Assumption], assumed: Sequence[Assumption], rounds: int, stage: str) -> bool:
@@ -336,7 +355,7 @@ class PromptTrials:
         """The golden of this prompt under assumptions, with its own floor; the golden's tensors where there are
         none."""
         golden, _ = self.cut(rounds)
-        made = self.counterfactuals.tensors(golden, assumed)
+        made = self._tensors(golden, assumed)
         return self._view(golden, made, assumed, None, (), rounds, own_floor=bool(assumed))
 
     def rerun(self, known: Sequence[Assumption]) -> PromptTrials:
@@ -379,7 +398,7 @@ class PromptTrials:
         golden, run = self.cut(rounds)
         truth: TrustedGolden = golden
         if known:
-            made = self.counterfactuals.tensors(golden, known)
+            made = self._tensors(golden, known)
             truth = self._view(golden, made, known, None, (), rounds, own_floor=False)
         return hypothesis.infer(contents_of(run, run.manifest.case.precision), contents_of(truth, "float32"))
 
@@ -390,7 +409,7 @@ class PromptTrials:
         key = tuple((hypothesis.id, value) for hypothesis, value in known), rounds, tuple(stages), last
         if key not in self._baselines:
             golden, _ = self.cut(rounds)
-            made = self.counterfactuals.tensors(golden, known, stages, last)
+            made = self._tensors(golden, known, stages, last)
             view = self._view(golden, made, known, last, stages, rounds, own_floor=False)
             self._baselines[key] = made.tensors, self._residuals(rounds, view, stages)
         return self._baselines[key]
@@ -423,7 +442,7 @@ class PromptTrials:
         tensors = self._filled(made, rounds)
         if not own_floor:
             return CounterfactualGolden(golden, tensors, self.mode)
-        rough = self._filled(self.counterfactuals.tensors(golden, assumed, stages, last, "bfloat16"), rounds)
+        rough = self._filled(self._tensors(golden, assumed, stages, last, "bfloat16"), rounds)
         own = {place for place in tensors if not golden.declared[place[1]].stage.exact}
         same = all(place in rough and rough[place].shape == tensors[place].shape for place in own)
         return CounterfactualGolden(golden, tensors, self.mode, rough if same else None)

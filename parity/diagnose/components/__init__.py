@@ -75,6 +75,7 @@ def components(
             return faint
     bad = np.isin(np.arange(len(rows.golden)), wrong.numbers)
     judged = ~WrongRows.unclear(rows, run.manifest.case.precision) | bad
+    judged &= True if sure is None else sure[: len(judged)]
     where = "" if (judged & ~bad).sum() < FEW else relation(bad, judged, Facts.of(golden, rows))
     if held and held.by_all:
         return (Component(held.says, 1.0, None, where),)
