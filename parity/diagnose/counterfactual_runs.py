@@ -65,10 +65,11 @@ class LayerBack(Protocol):
         """The slot of each pass's first row."""
         ...
 
-    def entering(self, rows: np.ndarray, caches: Caches = (), carried: bool = False) -> np.ndarray:
+    def entering(self, rows: np.ndarray, caches: Caches = (), apart: float = 0.0, carried: bool = False) -> np.ndarray:
         """What must have entered for rows [R, H] of all passes in order to leave; NaN where it is not found.
 
-        `carried` says that each pass reads what earlier ones wrote, and not the golden's.
+        Rows whose keys and values are further `apart` from these, relative, are not found either. `carried` says that
+        each pass reads what earlier ones wrote, and not the golden's.
         """
         ...
 

@@ -25,9 +25,6 @@ from parity.references.products.whole_layers import LayerPass, LayerPasses, laye
 MIXED, STEPS, MISSING = 12, 200, 1e-10
 """Earlier steps that a step is mixed of, steps at the most, and what may be missing of a pass in the end, relative."""
 
-APART = 0.03
-"""Keys and values that are so far apart, relative, are another stream's: rounding to bfloat16 is a sixth of that."""
-
 Caches = Sequence[tuple[Any, Any]]
 """Keys and values [n, G, D] that a layer wrote for the first n rows of each pass."""
 
@@ -44,7 +41,7 @@ class LayerBack:
         """The slot of each pass's first row."""
         return [one.held.cached for one in self.of.passes]
 
-    def entering(self, rows: Any, caches: Caches = (), carried: bool = False) -> Any:
+    def entering(self, rows: Any, caches: Caches = (), apart: float = 0.0, carried: bool = False) -> Any:
         """What must have entered for rows to leave; NaN where it is not found.
 
         Experts are chosen by what enters: there may be several streams that end alike, and a wrong one spoils the rows
@@ -53,6 +50,7 @@ class LayerBack:
         Args:
             rows: float64 [R, H], of all passes in order.
             caches: what the layer wrote to its caches, of each pass; nothing where that is not known.
+            apart: how far, relative, keys and values of a row may be from these: beyond it the row is not found.
             carried: whether each pass reads what earlier ones wrote, and not the golden's.
         """
         kept: Sequence[tuple[Any, Any] | None] = caches or [None] * len(self.of.passes)
@@ -61,7 +59,7 @@ class LayerBack:
         for (one, left), held in zip(self._by_pass(rows), kept, strict=True):
             own = [] if held is None else [torch.from_numpy(side).double().transpose(0, 1) for side in held]
             one = _behind(one, written) if carried and written else one
-            found.append(self._entering(one, left, own))
+            found.append(self._entering(one, left, own, apart))
             new = own or self._written(one, found[-1].nan_to_num())
             before = (one.held.k, one.held.v)
             written = [
@@ -81,7 +79,7 @@ class LayerBack:
     def _written(self, one: LayerPass, x: Tensor) -> list[Tensor]:
         return [one.maker.heads(side, self.of.normed(x), one.held.k.shape[-1]) for side in "kv"]
 
-    def _entering(self, one: LayerPass, left: Tensor, own: Sequence[Tensor]) -> Tensor:
+    def _entering(self, one: LayerPass, left: Tensor, own: Sequence[Tensor], apart: float) -> Tensor:
         def over_own(made: Pass, maker: Projected) -> Pass:
             return _over(made, own, made.cached)
 
@@ -93,15 +91,16 @@ class LayerBack:
         known = behind.isfinite().all(dim=1)[:, None]
         found = torch.where(known, _solved(attended, torch.where(known, behind, left), near), math.nan)
         if own:
-            found[: own[0].shape[1]][self._apart(one, found, own)] = math.nan
+            found[: own[0].shape[1]][self._apart(one, found, own) > apart] = math.nan
         return found
 
     def _apart(self, one: LayerPass, stream: Tensor, own: Sequence[Tensor]) -> Tensor:
-        """Which of the first rows [n] of a stream give other keys and values than these: it ends alike by chance."""
+        """How far keys and values of a stream's first rows [n] are from these, relative: those of one that ends alike by
+        chance are others."""
         pairs = [(mine, made[:, : mine.shape[1]]) for mine, made in zip(own, self._written(one, stream), strict=True)]
         missing = torch.stack([(mine - made).square().sum(dim=(0, 2)) for mine, made in pairs]).sum(dim=0)
         size = torch.stack([mine.square().sum(dim=(0, 2)) for mine, _ in pairs]).sum(dim=0)
-        return missing > APART**2 * size
+        return (missing / size).sqrt()
 
     def _near(self, one: LayerPass, own: Sequence[Tensor]) -> Tensor:
         """The stream that entered [S, H], moved to where it gives these keys and values of its first rows.

@@ -69,7 +69,7 @@ def test_the_share_beside_a_bfloat16_run_is_of_the_squared_error(monkeypatch, pr
     monkeypatch.setattr(trials, "contents_of", lambda run, variant: {(0, Q): np.asarray(device, np.float32)})
     asked = SimpleNamespace(
         cut=lambda rounds: (None, SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(precision=precision)))),
-        counterfactuals=SimpleNamespace(tensors=lambda *of, precision: SimpleNamespace(tensors=rough)),
+        _tensors=lambda *of, precision: SimpleNamespace(tensors=rough),
         _baseline=lambda *of: (true, {}),
     )
     told = PromptTrials.explained_in_bfloat16(asked, (), ((FEW, None),), 4, Q)

@@ -60,7 +60,7 @@ class Replay:
     golden: Dump
     precision: str
 
-    def products(self, stage, ids, budget, recorder, rounds=None):
+    def products(self, stage, ids, budget, recorder, rounds=None, hidden=()):
         """None: its stages come of no weights."""
         return ()
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from parity.diagnose import Cause, Diagnosis
+from parity.diagnose.deduced import HiddenLayers
 from parity.diagnose.residuals import Residual
 from parity.reports.diagnosis import print_diagnosis
 
@@ -31,3 +32,10 @@ def test_a_cause_that_shows_at_a_stage_that_fails_with_it_is_in_doubt(capsys):
     assert last_line(capsys, whole=True, doubted="verify.logits") == (
         "diagnosis: one tap is another's (tap-off), in doubt"
     )
+
+
+def test_layers_that_were_led_back_are_said(capsys):
+    hidden = HiddenLayers("target.layers.3.out", ("target.layers.2.out", "target.layers.1.out"))
+    print_diagnosis(Diagnosis("local", 0, None, hidden=hidden), GOLDEN)
+    said = capsys.readouterr().out
+    assert "led back: target.layers.2.out, target.layers.1.out, not shown, from target.layers.3.out" in said
