@@ -118,13 +118,22 @@ class CauseSearch:
         """The parts of the stages that no hypothesis explains: where nothing is inherited, of all that fail."""
         named = {cause.stage for cause in self.causes}
         if self.unexplained is not None and self.trials.contained:
-            failing = [residual for residual in self.left.values() if residual.red and residual.stage not in self.read]
+            failing = [
+                residual for residual in self.left.values() if residual.red and self._may_be_read(residual.stage)
+            ]
             with suppress(TimeIsUp):
                 for stage in self._of_every_kind([residual.stage for residual in failing])[:TAKEN_APART]:
                     self.trials.clock.check()
                     if len(self._told_of(stage)) < ALIKE:
                         self._take_apart(self.left[stage])
         return tuple((stage, part) for stage, part in self.parts.items() if stage not in named)
+
+    def _may_be_read(self, stage: str) -> bool:
+        """Whether a failing stage was not read yet, and does not come of a deduced one, whose error it has."""
+        names, hidden = self.trials.golden.declared, self.trials.hidden
+        if stage in self.read or hidden is None or stage not in names:
+            return stage not in self.read
+        return not {*hidden.stages} & {*sources(stage, names, self.trials.run.followed)}
 
     def _of_every_kind(self, stages: Sequence[str]) -> list[str]:
         """The first stage of each kind, then the others: what attention gives in one layer is off in the next one too,

@@ -95,8 +95,8 @@ class LayerBack:
         return found
 
     def _apart(self, one: LayerPass, stream: Tensor, own: Sequence[Tensor]) -> Tensor:
-        """How far keys and values of a stream's first rows [n] are from these, relative: those of one that ends alike by
-        chance are others."""
+        """How far keys and values of a stream's first rows [n] are from these, relative: a stream that ends alike by
+        chance has others."""
         pairs = [(mine, made[:, : mine.shape[1]]) for mine, made in zip(own, self._written(one, stream), strict=True)]
         missing = torch.stack([(mine - made).square().sum(dim=(0, 2)) for mine, made in pairs]).sum(dim=0)
         size = torch.stack([mine.square().sum(dim=(0, 2)) for mine, _ in pairs]).sum(dim=0)
