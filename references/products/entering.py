@@ -1,7 +1,7 @@
 """What has to enter a whole layer for it to give what it gave: for a port that hides the layer before.
 
-The second half is solved for row by row (`layers.what_enters`). Attention mixes rows, so that the stream that enters is
-solved for over all rows of a pass at once: x + attention(x) = what enters the second half.
+The second half is solved for row by row. Attention mixes rows, so that the stream that enters is solved for over all
+rows of a pass at once: x + attention(x) = what enters the second half (`fixed_points`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,11 +18,9 @@ from torch import Tensor
 from parity.references.products import layers, norms
 from parity.references.products.attention.operands import Pass
 from parity.references.products.attention.projections import Projected
+from parity.references.products.fixed_points import entering, without_slopes
 from parity.references.products.rotated import by_tables
 from parity.references.products.whole_layers import LayerPass, LayerPasses, layer_passes
-
-MIXED, STEPS, MISSING = 12, 200, 1e-10
-"""Earlier steps that a step is mixed of, steps at the most, and what may be missing of a pass in the end, relative."""
 
 Caches = Sequence[tuple[Any, Any]]
 """Keys and values [n, G, D] that a layer wrote for the first n rows of each pass."""
@@ -87,9 +84,11 @@ class LayerBack:
             return self.of.attended(one, x, over_own)
 
         near = self._near(one, own) if own else one.stream
-        behind = layers.what_enters(self.second, near + attended(near), left)
+        behind = entering(self.second, left, near + attended(near))
         known = behind.isfinite().all(dim=1)[:, None]
-        found = torch.where(known, _solved(attended, torch.where(known, behind, left), near), math.nan)
+        together = torch.where(known, behind, left).flatten()[None]
+        whole = without_slopes(lambda x: x + attended(x.view_as(near)).flatten(), together, near.flatten()[None])
+        found = torch.where(known, whole.view_as(near), math.nan)
         if own:
             found[: own[0].shape[1]][self._apart(one, found, own) > apart] = math.nan
         return found
@@ -151,26 +150,3 @@ def entering_layer(loop: Any, stage: str) -> Iterator[Callable[[], LayerBack]]:
             return LayerBack(passes, layers.second_half(passes.layer, passes.side))
 
         yield way
-
-
-def _solved(attended: Callable[[Tensor], Tensor], behind: Tensor, x: Tensor) -> Tensor:
-    """The stream x [S, H] for which x + attention(x) is what is behind; NaN where it is not found.
-
-    Anderson's method: each step is mixed of those before, so that what they leave together is least.
-    """
-    steps: list[Tensor] = []
-    lefts: list[Tensor] = []
-    for _ in range(STEPS):
-        left = behind - x - attended(x)
-        if left.norm() <= MISSING * behind.norm():
-            return x
-        steps, lefts = [*steps, x][-MIXED:], [*lefts, left][-MIXED:]
-        x = x + left
-        if len(lefts) > 1:
-            moved, changed = (
-                torch.stack([(later - one).flatten() for one, later in pairwise(made)], dim=1)
-                for made in (steps, lefts)
-            )
-            factors = torch.linalg.lstsq(changed, left.flatten()[:, None]).solution
-            x = x - ((moved + changed) @ factors).view_as(x)
-    return torch.full_like(x, math.nan)

@@ -20,17 +20,8 @@ from torch.nn import functional as F
 
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.products import attention, gated, norms
+from parity.references.products.fixed_points import entering
 from parity.references.products.product import Changed, Made, Product, entered, given
-
-STEPS, SETTLED, FINE = 12, 1e-9, 1e-7
-"""Newton steps, what may be missing of a row in the end, and how far a difference reaches, relative to a row."""
-
-FAST = 0.2
-"""What a step may leave of what is missing for the slopes to be good enough for the next: new ones cost H times a step.
-"""
-
-SLOPES = 1 << 24
-"""Elements of the slopes that are held at once: 128 MiB in float64."""
 
 LED = 48
 """Rows that are led back at the most, evenly chosen."""
@@ -105,49 +96,8 @@ def _led_back(second: Second, stream: Tensor, begun: Tensor, rows: Any, numbers:
         rows: what leaves the layer, [r, H].
         numbers: of the rows, [r].
     """
-    at_once = max(1, SLOPES // rows.shape[1] ** 2)
-    parts = (slice(first, first + at_once) for first in range(0, len(rows), at_once))
-    found = [what_enters(second, begun[numbers[part]], torch.from_numpy(rows[part])) for part in parts]
-    led: Any = (torch.cat(found) - stream[numbers]).numpy()
+    led: Any = (entering(second, torch.from_numpy(rows), begun[numbers]) - stream[numbers]).numpy()
     return led
-
-
-def what_enters(second: Second, begun: Tensor, out: Tensor) -> Tensor:
-    """What has to enter the second half for it to give `out` [r, H], near `begun`; NaN where it is not found.
-
-    Newton's method, all rows at once. Slopes are differences, H rows of the MLP for each row: a row keeps them as long
-    as its steps go `FAST` with them.
-    """
-    x = begun
-    slopes = out.new_zeros(*out.shape, out.shape[1])
-    missing, anew, renewed = out - second(x), torch.ones(len(out), dtype=torch.bool), torch.zeros(len(out))
-    while True:
-        going = (missing.norm(dim=1) > SETTLED * out.norm(dim=1)) & (~anew | (renewed < STEPS))
-        if not going.any():
-            break
-        new = going & anew
-        if new.any():
-            slopes[new] = _slopes(second, x[new])
-            renewed += new
-        step = torch.linalg.lstsq(slopes[going], missing[going, :, None]).solution[..., 0]
-        tried, was = x.clone(), missing
-        tried[going] += step
-        missing = out - second(tried)
-        fast = missing.norm(dim=1) <= FAST * was.norm(dim=1)
-        taken = going & (fast | new)
-        x, missing = torch.where(taken[:, None], tried, x), torch.where(taken[:, None], missing, was)
-        anew = ~fast
-    settled = missing.norm(dim=1) <= SETTLED * out.norm(dim=1)
-    return torch.where(settled[:, None], x, math.nan)
-
-
-def _slopes(second: Second, x: Tensor) -> Tensor:
-    """How each row's end moves with each column of x [r, H]: [r, H, H], columns of x last."""
-    count, width = x.shape
-    step = FINE * x.norm(dim=1)[:, None, None]
-    moved = second((x[:, None] + step * torch.eye(width, dtype=x.dtype)).flatten(0, 1)).view(count, width, width)
-    slopes: Tensor = ((moved - second(x)[:, None]) / step).transpose(1, 2)
-    return slopes
 
 
 def _before_mlp(layer: Any, stack: ExitStack) -> list[Tensor]:

@@ -31,8 +31,9 @@ from parity.references.products.attention.projections import (
     norms_before,
 )
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
+from parity.references.products.fixed_points import entering
 from parity.references.products.gated import Gated, _cut_by_rank, gated_experts, swiglu
-from parity.references.products.layers import _led_back, second_half, what_enters
+from parity.references.products.layers import _led_back, second_half
 from parity.references.products.norms import eps_of, normed
 from parity.references.products.rotated import Rotation, _partly, rotations, turn, turned_to
 from tests.sample import WHOLE, first
@@ -156,13 +157,13 @@ def test_rows_are_led_back_together_as_each_alone():
     begun = torch.randn(20, 12, dtype=torch.float64)
     moved = begun + 0.1 * torch.randn(20, 12, dtype=torch.float64)
     together, alone = (
-        what_enters(bent, begun, bent(moved)),
-        [what_enters(bent, begun[row : row + 1], bent(moved)[row : row + 1]) for row in range(20)],
+        entering(bent, bent(moved), begun),
+        [entering(bent, bent(moved)[row : row + 1], begun[row : row + 1]) for row in range(20)],
     )
     assert torch.allclose(together, torch.cat(alone), equal_nan=True)
     found = together.isfinite().all(1)
     assert found.sum() > 15 and torch.allclose(bent(together[found]), bent(moved)[found], rtol=1e-8)
-    assert what_enters(torch.tanh, begun, torch.full_like(begun, 2.0)).isnan().all()
+    assert entering(torch.tanh, torch.full_like(begun, 2.0), begun).isnan().all()
     numbers, rows = np.arange(20)[::-1].copy(), bent(moved).flip(0).numpy()
     assert np.allclose(_led_back(bent, begun * 0, begun, rows, numbers), together.flip(0).numpy(), equal_nan=True)
 
