@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity.references.products import layers, norms
+from parity.references.products import norms
 from parity.references.products.attention.operands import Pass
 from parity.references.products.attention.projections import Projected
 from parity.references.products.fixed_points import entering, without_slopes
+from parity.references.products.halves import Second, second_half
 from parity.references.products.rotated import by_tables
 from parity.references.products.whole_layers import LayerPass, LayerPasses, layer_passes
 
@@ -31,7 +32,7 @@ class LayerBack:
     """The way back through one layer, over all passes that it ran."""
 
     of: LayerPasses
-    second: layers.Second
+    second: Second
 
     @property
     def starts(self) -> list[int]:
@@ -147,6 +148,6 @@ def entering_layer(loop: Any, stage: str) -> Iterator[Callable[[], LayerBack]]:
 
         def way() -> LayerBack:
             passes = made()
-            return LayerBack(passes, layers.second_half(passes.layer, passes.side))
+            return LayerBack(passes, second_half(passes.layer, passes.side))
 
         yield way

@@ -5,7 +5,7 @@ All layers of the segment run again, each with the same change, from what entere
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parity.references.products import attention, gated, layers, norms
+from parity.references.products import attention, gated
 from parity.references.products.attention.operands import Pass, Variant
 from parity.references.products.attention.projections import Anew, Projected, of_projections
+from parity.references.products.halves import HalfChange, Second, gated_of, of_norms, of_router, second_half
 from parity.references.products.product import Changed, Made, Product
 from parity.references.products.whole_layers import LayerPasses, layer_passes, unchanged
 
@@ -27,7 +28,7 @@ class LayerChange:
     """One change of a layer: what attention's operands are, and what the layer makes of the stream behind it."""
 
     anew: Anew
-    second: layers.Second
+    second: Second
 
 
 MANY = 256
@@ -55,7 +56,7 @@ def segment(loop: Any, stages: Sequence[str], stack: ExitStack) -> Made:
         names = [str(one.number) for one in passes]
         whose = f"in layers {', '.join(names[:-1])} and {names[-1]} alike"
         starts = np.cumsum([0, *(len(one.stream) for one in passes[0].passes)])
-        right = [LayerChange(unchanged, layers.second_half(one.layer, one.side)) for one in passes]
+        right = [LayerChange(unchanged, second_half(one.layer, one.side)) for one in passes]
 
         def others() -> Iterator[tuple[str, Changed]]:
             for says, changes in _in_each(loop, passes):
@@ -99,7 +100,7 @@ Changes = Iterator[tuple[str, LayerChange]]
 
 
 def _of_attention(loop: Any, one: LayerPasses) -> Changes:
-    right, held = layers.second_half(one.layer, one.side), one.passes[0].held
+    right, held = second_half(one.layer, one.side), one.passes[0].held
     for says, variant in attention.variants(len(held.k), held.sinks is not None):
         yield says, LayerChange(partial(_operands, variant), right)
     for head in range(len(held.q)):
@@ -107,25 +108,29 @@ def _of_attention(loop: Any, one: LayerPasses) -> Changes:
 
 
 def _of_projections(loop: Any, one: LayerPasses) -> Changes:
-    right = layers.second_half(one.layer, one.side)
+    right = second_half(one.layer, one.side)
     for says, anew in of_projections(loop, one.side, one.number):
         yield says, LayerChange(anew, right)
 
 
 def _of_second(loop: Any, one: LayerPasses) -> Changes:
-    half: Callable[..., layers.Second] = partial(layers.second_half, one.layer, one.side)
-    for says, norm in norms.variants(*norms.weight_and_eps(one.layer.post_attention_layernorm), ()):
-        yield f"the second norm: {says}", LayerChange(unchanged, half(norm))
-    for says, variant in gated.variants(*layers.gated_of(one.layer, one.side)):
-        yield says, LayerChange(unchanged, half(inner=variant))
-    if one.side == "target":
-        for says, _ in gated.other_shares(torch.eye(MANY, dtype=torch.float64)):
-            yield says, LayerChange(unchanged, half(shares=partial(_shares, says)))
-        for whose, some in _of_experts(one.layer.mlp.experts.num_experts):
-            for how, times in (("is missing", 0.0), ("counts twice", 2.0)):
-                columns, rows = partial(_columns, some=some, times=times), partial(_times, some=some, times=times)
-                yield f"the output of {whose} {how}", LayerChange(unchanged, half(shares=columns))
-                yield f"the down bias of {whose} {how}", LayerChange(unchanged, half(bias=rows))
+    layer, side = one.layer, one.side
+    changes = [*of_norms(layer, ()), *(of_router(layer, ()) if side == "target" else ())]
+    changes += [(says, HalfChange(inner=variant)) for says, variant in gated.variants(*gated_of(layer, side))]
+    changes += _of_shares(layer.mlp.experts.num_experts) if side == "target" else []
+    for says, change in changes:
+        yield says, LayerChange(unchanged, second_half(layer, side, change))
+
+
+def _of_shares(experts: int) -> Iterator[tuple[str, HalfChange]]:
+    """Other weights of experts, and experts and their biases that are missing or count twice."""
+    for says, _ in gated.other_shares(torch.eye(MANY, dtype=torch.float64)):
+        yield says, HalfChange(shares=partial(_shares, says))
+    for whose, some in _of_experts(experts):
+        for how, times in (("is missing", 0.0), ("counts twice", 2.0)):
+            columns, rows = partial(_columns, some=some, times=times), partial(_times, some=some, times=times)
+            yield f"the output of {whose} {how}", HalfChange(shares=columns)
+            yield f"the down bias of {whose} {how}", HalfChange(bias=rows)
 
 
 def _of_experts(count: int) -> Iterator[tuple[str, slice]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from parity.compare.rows import stage_rows
 from parity.diagnose.counterfactual_runs import CounterfactualRuns
@@ -13,6 +15,9 @@ from parity.diagnose.deduced import _agree
 from parity.golden.views import GoldenSlice
 from parity.producers import counterfactuals
 from parity.references.hypotheses import HYPOTHESES
+from parity.references.hypotheses.mutating import layers_of
+from parity.references.products.halves import HalfChange, of_router, second_half
+from parity.references.products.norms import of_module
 
 STAGES = ("target.layers.1.out", "drafter.layers.1.out")
 BY_ID = {hypothesis.id: hypothesis for hypothesis in HYPOTHESES}
@@ -98,3 +103,32 @@ def test_layers_of_a_segment_run_again_with_the_change_of_a_hypothesis(hypothesi
     assert np.allclose(changed(slice(None)), every, rtol=1e-3, atol=1e-3)
     some = np.array([3, len(every) - 1])
     assert np.allclose(changed(some), every[some], rtol=1e-3, atol=1e-3)
+
+
+def test_a_second_half_under_other_routers(prompt):
+    golden, runs = prompt
+    layers = dict(layers_of(runs._reference("float32").loop, "target", "all"))
+    layer, x = layers[1], torch.from_numpy(rows(golden, "target.layers.0.out"))
+    changes = dict(of_router(layer, [("layer 0", layers[0].mlp.router)]))
+    normed, router = of_module(layer.post_attention_layernorm)(x), layer.mlp.router
+    weight, bias = router.weight.detach().double(), router.bias.detach().double()
+
+    def shares(change):
+        held = []
+        second_half(layer, "target", replace(change, shares=lambda share: (held.append(share), share)[1]))(x)
+        return held[0]
+
+    scores = normed @ weight.T + bias
+    ids = scores.topk(router.top_k, dim=1).indices
+    bare = shares(changes["experts weighed without the router's bias"])
+    assert torch.allclose(bare.gather(1, ids), (normed @ weight.T).gather(1, ids).softmax(1))
+    assert ((bare > 0).sum(1) == router.top_k).all()
+    other = changes["the router with expert 1's bias for expert 0"]
+    moved = bias.clone()
+    moved[0] = bias[1]
+    ids = (normed @ weight.T + moved).topk(router.top_k, dim=1).indices
+    assert torch.equal(shares(other) > 0, torch.zeros_like(scores).scatter(1, ids, 1.0) > 0)
+    plain = torch.zeros_like(scores).scatter(1, scores.topk(router.top_k).indices, 1.0)
+    assert torch.equal(shares(HalfChange()) > 0, plain > 0)
+    assert not torch.equal(shares(changes["the router of layer 0"]), shares(HalfChange()))
+    assert not torch.equal(shares(changes["the norm of the router's rows alone: no norm"]), shares(HalfChange()))

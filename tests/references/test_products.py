@@ -33,7 +33,8 @@ from parity.references.products.attention.projections import (
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
 from parity.references.products.fixed_points import entering
 from parity.references.products.gated import Gated, _cut_by_rank, gated_experts, swiglu
-from parity.references.products.layers import _led_back, second_half
+from parity.references.products.halves import second_half
+from parity.references.products.layers import _led_back
 from parity.references.products.norms import eps_of, normed
 from parity.references.products.rotated import Rotation, _partly, rotations, turn, turned_to
 from tests.sample import WHOLE, first
