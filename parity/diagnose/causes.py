@@ -163,8 +163,19 @@ class CauseSearch:
             self.parts[first.stage] = part
 
     def _failing(self) -> list[Residual]:
-        """What asks for a cause, the first to show first."""
-        return [residual for residual in self.left.values() if self._needs_cause(residual)]
+        """What asks for a cause: first what shows the smallest part of what the first one may come of, then the first
+        to show first."""
+        failing = [residual for residual in self.left.values() if self._needs_cause(residual)]
+        if len(failing) < 2 or not self.trials.contained or failing[0].error == inf:
+            return failing
+        first = self._narrowest(failing)
+        return [first, *(other for other in failing if other is not first)]
+
+    def _narrowest(self, failing: Sequence[Residual]) -> Residual:
+        """Of what fails, the stage behind which fewest hidden ones lie, all of them behind the first as well."""
+        hidden = {left.stage: {*self.trials.segment(left)} - {left.stage} for left in failing if left.error < inf}
+        within = [left for left in failing if left.stage in hidden and hidden[left.stage] < hidden[failing[0].stage]]
+        return min(within, key=lambda left: len(hidden[left.stage]), default=failing[0])
 
     def _run(self) -> None:
         """What is not computed from an unexplained stage may still have a cause of its own."""
