@@ -83,6 +83,11 @@ def _rows_of_table(table: Any, stack: ExitStack) -> Made:
     return made
 
 
+def _before_the_last(made: list[Product], more: list[Product]) -> list[Product]:
+    """Attention's product comes last: to lead rows back to it and to read its pairs costs most."""
+    return [*made[:-1], *more, *made[-1:]]
+
+
 @contextmanager
 def watched(loop: Any, stage: str, hidden: Sequence[str] = ()) -> Iterator[Made]:
     """While it is open, a run of the loop is watched for a stage's product; what is given makes it once the run ended.
@@ -106,10 +111,10 @@ def watched(loop: Any, stage: str, hidden: Sequence[str] = ()) -> Iterator[Made]
                 "out": whole_layer,
             }
             if part in by_part:
-                made = [by_part[part](loop, side, number, layer, stack)]
+                own, alike = by_part[part](loop, side, number, layer, stack), list[Product]
                 with suppress(LookupError):
-                    made += [segment(loop, [*reversed(hidden), stage], stack)] if hidden else []
-                yield lambda: [product for one in made for product in one()]
+                    alike = segment(loop, [*reversed(hidden), stage], stack) if hidden else alike
+                yield lambda: _before_the_last(own(), alike())
                 return
             if part == "attn_in":
                 yield of_norm(layer.input_layernorm, _norms(loop, side, number, "input_layernorm"), stack)

@@ -35,15 +35,19 @@ class FewRows:
 
     @classmethod
     def of(cls, wrong: WrongRows) -> FewRows:
-        """As few as say enough, in the order of the rows."""
+        """As few as say enough, in the order of the rows: one of the shortest pass that has one which does alone."""
         error = wrong.error[:, wrong.columns]
         plain, noisy = (((error / by) ** 2).sum(axis=1) for by in (1.0, wrong.noise))
+        alone = noisy >= BEYOND * CLOSE**2 * error.size
+        if alone.any():
+            _, passes, counts = np.unique(wrong.rows.labels[:, :2], axis=0, return_inverse=True, return_counts=True)
+            lengths = np.where(alone, counts[passes.ravel()], np.inf)
+            return cls(wrong, np.lexsort((-noisy, lengths))[:1])
         order = np.argsort(-noisy, kind="stable")
         kept = np.cumsum(noisy[order])
         enough = (np.cumsum(plain[order]) >= SHARE * plain.sum()) & (
             kept >= max(SHARE * noisy.sum(), BEYOND * DOWN_TO_NOISE**2 * error.size)
         )
-        enough |= kept >= BEYOND * CLOSE**2 * error.size
         count = int(np.argmax(enough)) + 1 if enough.any() else len(order)
         return cls(wrong, np.sort(order[:count]))
 
