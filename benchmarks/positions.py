@@ -4,7 +4,7 @@
 
 The target goes on greedily behind the first tokens of running text; at every position of every text a round of K drafts
 is begun. The mean of its accepted drafts is shown by position, with 95 % intervals from resampling whole texts, and so
-is the difference of the two drafters on the same texts. A quarter of an hour of one core, most of it for the texts.
+is the difference of the two drafters on the same texts. A minute of one core, most of it for the texts.
 """
 
 from __future__ import annotations

@@ -118,9 +118,8 @@ class CauseSearch:
         """The parts of the stages that no hypothesis explains: where nothing is inherited, of all that fail."""
         named = {cause.stage for cause in self.causes}
         if self.unexplained is not None and self.trials.contained:
-            failing = [
-                residual for residual in self.left.values() if residual.red and self._may_be_read(residual.stage)
-            ]
+            failing = [left for left in self.left.values() if left.red and left.stage not in self.read]
+            failing = [left for left in failing if not self._comes_of_deduced(left.stage)]
             with suppress(TimeIsUp):
                 for stage in self._of_every_kind([residual.stage for residual in failing])[:TAKEN_APART]:
                     self.trials.clock.check()
@@ -128,12 +127,12 @@ class CauseSearch:
                         self._take_apart(self.left[stage])
         return tuple((stage, part) for stage, part in self.parts.items() if stage not in named)
 
-    def _may_be_read(self, stage: str) -> bool:
-        """Whether a failing stage was not read yet, and does not come of a deduced one, whose error it has."""
+    def _comes_of_deduced(self, stage: str) -> bool:
+        """Whether a stage is computed from a deduced one, whose error it has."""
         names, hidden = self.trials.golden.declared, self.trials.hidden
-        if stage in self.read or hidden is None or stage not in names:
-            return stage not in self.read
-        return not {*hidden.stages} & {*sources(stage, names, self.trials.run.followed)}
+        if hidden is None or stage not in names:
+            return False
+        return bool({*hidden.stages} & {*sources(stage, names, self.trials.run.followed)})
 
     def _of_every_kind(self, stages: Sequence[str]) -> list[str]:
         """The first stage of each kind, then the others: what attention gives in one layer is off in the next one too,
@@ -173,8 +172,9 @@ class CauseSearch:
 
     def _narrowest(self, failing: Sequence[Residual]) -> Residual:
         """Of what fails, the stage behind which fewest hidden ones lie, all of them behind the first as well."""
-        hidden = {left.stage: {*self.trials.segment(left)} - {left.stage} for left in failing if left.error < inf}
-        within = [left for left in failing if left.stage in hidden and hidden[left.stage] < hidden[failing[0].stage]]
+        own = [left for left in failing if left.error < inf and not self._comes_of_deduced(left.stage)]
+        hidden = {left.stage: {*self.trials.segment(left)} - {left.stage} for left in (failing[0], *own)}
+        within = [left for left in own if set() < hidden[left.stage] < hidden[failing[0].stage]]
         return min(within, key=lambda left: len(hidden[left.stage]), default=failing[0])
 
     def _run(self) -> None:

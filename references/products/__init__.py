@@ -111,7 +111,8 @@ def watched(loop: Any, stage: str, hidden: Sequence[str] = ()) -> Iterator[Made]
                 "out": whole_layer,
             }
             if part in by_part:
-                own, alike = by_part[part](loop, side, number, layer, stack), list[Product]
+                own: Made = by_part[part](loop, side, number, layer, stack)
+                alike: Made = list
                 with suppress(LookupError):
                     alike = segment(loop, [*reversed(hidden), stage], stack) if hidden else alike
                 yield lambda: _before_the_last(own(), alike())
