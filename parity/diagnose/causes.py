@@ -162,20 +162,26 @@ class CauseSearch:
             self.parts[first.stage] = part
 
     def _failing(self) -> list[Residual]:
-        """What asks for a cause: first what shows the smallest part of what the first one may come of, then the first
-        to show first."""
+        """What asks for a cause, the first to show first; where that may come of several layers, what comes of one
+        before it."""
         failing = [residual for residual in self.left.values() if self._needs_cause(residual)]
-        if len(failing) < 2 or not self.trials.contained or failing[0].error == inf:
+        if len(failing) < 2 or not self.trials.contained or len(self._layers_behind(failing[0])) < 2:
             return failing
-        first = self._narrowest(failing)
+        within = {*self.trials.segment(failing[0])}
+        one = (left for left in failing if self._comes_of_one_layer(left, within))
+        first = next(one, failing[0])
         return [first, *(other for other in failing if other is not first)]
 
-    def _narrowest(self, failing: Sequence[Residual]) -> Residual:
-        """Of what fails, the stage behind which fewest hidden ones lie, all of them behind the first as well."""
-        own = [left for left in failing if left.error < inf and not self._comes_of_deduced(left.stage)]
-        hidden = {left.stage: {*self.trials.segment(left)} - {left.stage} for left in (failing[0], *own)}
-        within = [left for left in own if set() < hidden[left.stage] < hidden[failing[0].stage]]
-        return min(within, key=lambda left: len(hidden[left.stage]), default=failing[0])
+    def _comes_of_one_layer(self, left: Residual, within: set[str]) -> bool:
+        """Whether what lies hidden behind a failing stage is one layer's, and among these stages."""
+        hidden = {*self.trials.segment(left)} - {left.stage}
+        inside = left.error < inf and bool(hidden) and hidden <= within
+        return inside and len(self._layers_behind(left)) == 1 and not self._comes_of_deduced(left.stage)
+
+    def _layers_behind(self, left: Residual) -> set[int | None]:
+        """The layers of what an error of a stage may come of."""
+        names = self.trials.golden.declared
+        return {names[stage].layer for stage in self.trials.segment(left) if stage in names}
 
     def _run(self) -> None:
         """What is not computed from an unexplained stage may still have a cause of its own."""
