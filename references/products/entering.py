@@ -19,7 +19,7 @@ from parity.references.products import norms
 from parity.references.products.attention.operands import Pass
 from parity.references.products.attention.projections import Projected
 from parity.references.products.fixed_points import entering, without_slopes
-from parity.references.products.halves import Second, second_half
+from parity.references.products.halves import Second, SecondHalf
 from parity.references.products.rotated import by_tables
 from parity.references.products.whole_layers import LayerPass, LayerPasses, layer_passes
 
@@ -148,6 +148,6 @@ def entering_layer(loop: Any, stage: str) -> Iterator[Callable[[], LayerBack]]:
 
         def way() -> LayerBack:
             passes = made()
-            return LayerBack(passes, second_half(passes.layer, passes.side))
+            return LayerBack(passes, SecondHalf.of(passes.layer, passes.side).under())
 
         yield way

@@ -25,6 +25,10 @@ Routed = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 are weighed."""
 
 
+Linear = tuple[Tensor, Tensor]
+"""Weight and bias of a router, float64."""
+
+
 @dataclass(frozen=True)
 class HalfChange:
     """A change of a second half.
@@ -47,20 +51,58 @@ class HalfChange:
 AS_IT_IS = HalfChange()
 
 
-def second_half(layer: Any, side: str, change: HalfChange = AS_IT_IS) -> Second:
-    """What a layer makes of the stream behind its attention."""
-    return (_experts if side == "target" else _mlp)(layer, change)
+@dataclass(frozen=True)
+class SecondHalf:
+    """A layer's second half with its weights in float64, made once for all changes.
 
+    Attributes:
+        fed: its MLP's first half, without rows; `act` are the activation's slope and limit.
+        down, down_bias: float64 [E, I, H] and [E, H] of experts, [I, H] and None of one MLP.
+        router: weight [E, H] and bias [E]; None of one MLP.
+    """
 
-def gated_of(layer: Any, side: str) -> tuple[gated.Gated, float, float]:
-    """A layer's MLP without rows, and its activation's slope and limit."""
-    held = layer.mlp
-    if side == "target":
-        experts = held.experts
-        none = held.router.weight.detach().double()[:0]
-        return gated.gated_experts(experts, none), float(experts.alpha), float(experts.limit)
-    gate, up = (one.weight.detach().double()[None] for one in (held.gate_proj, held.up_proj))
-    return gated.Gated(gate[0, :0], gate, up, None, None, gated.swiglu), 1.0, math.inf
+    layer: Any
+    fed: gated.Gated
+    act: tuple[float, float]
+    down: Tensor
+    down_bias: Tensor | None = None
+    router: Linear | None = None
+
+    @classmethod
+    def of(cls, layer: Any, side: str) -> SecondHalf:
+        """That of a layer of a side."""
+        held = layer.mlp
+        if side == "target":
+            experts, none = held.experts, held.router.weight.detach().double()[:0]
+            act, fed = (float(experts.alpha), float(experts.limit)), gated.gated_experts(experts, none)
+            down, bias = experts.down_proj.detach().double(), experts.down_proj_bias.detach().double()
+            return cls(layer, fed, act, down, bias, linear_of(held.router))
+        gate, up = (one.weight.detach().double()[None] for one in (held.gate_proj, held.up_proj))
+        fed = gated.Gated(gate[0, :0], gate, up, None, None, gated.swiglu)
+        return cls(layer, fed, (1.0, math.inf), held.down_proj.weight.detach().double().T)
+
+    def under(self, change: HalfChange = AS_IT_IS) -> Second:
+        """What it makes of the stream, under a change."""
+        norm = change.norm or norms.of_module(self.layer.post_attention_layernorm)
+        fed = change.inner(self.fed)
+        if self.router is None or self.down_bias is None:
+            return lambda x: x + fed.of_expert(0, norm(x)) @ self.down
+        routed = change.routed or partial(_by, chosen=self.router, weighed=self.router)
+        return partial(self._experts, norm, fed, routed, change.shares, change.bias(self.down_bias))
+
+    def _experts(
+        self, norm: norms.Norm, fed: gated.Gated, routed: Routed, weighed: Change, bias: Tensor, x: Tensor
+    ) -> Tensor:
+        normed = norm(x)
+        chosen, scores = routed(x, normed)
+        ids = chosen.topk(self.layer.mlp.router.top_k, dim=-1).indices
+        shares = weighed(torch.zeros_like(chosen).scatter(1, ids, scores.gather(1, ids).softmax(-1)))
+        out: Tensor = x + shares @ bias
+        for expert in ids.unique().tolist():
+            rows = shares[:, expert].nonzero()[:, 0]
+            inner = fed.of_expert(expert, normed[rows]) * shares[rows, expert, None]
+            out.index_add_(0, rows, inner @ self.down[expert])
+        return out
 
 
 def of_norms(layer: Any, others: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, HalfChange]]:
@@ -72,7 +114,7 @@ def of_norms(layer: Any, others: Sequence[tuple[str, Any]]) -> Iterator[tuple[st
 
 def of_router(layer: Any, others: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, HalfChange]]:
     """Other routers in its place, by what they say; `others` are other layers', by name."""
-    weight, bias = _held(layer.mlp.router)
+    weight, bias = linear_of(layer.mlp.router)
     none = torch.zeros_like(bias)
     biases = {"without its bias": none, "with the bias of the expert before": bias.roll(1)}
     biases["with the bias of the expert behind"] = bias.roll(-1)
@@ -87,16 +129,16 @@ def of_router(layer: Any, others: Sequence[tuple[str, Any]]) -> Iterator[tuple[s
     yield "experts weighed without the router's bias", HalfChange(routed=partial(_by, chosen=own, weighed=bare))
     yield "experts chosen without the router's bias", HalfChange(routed=partial(_by, chosen=bare, weighed=own))
     for name, router in others:
-        yield f"the router of {name}", HalfChange(routed=partial(_by, chosen=_held(router), weighed=_held(router)))
+        yield (
+            f"the router of {name}",
+            HalfChange(routed=partial(_by, chosen=linear_of(router), weighed=linear_of(router))),
+        )
     for says, norm in norms.variants(*norms.weight_and_eps(layer.post_attention_layernorm), ()):
         yield f"the norm of the router's rows alone: {says}", HalfChange(routed=partial(_normed, norm=norm, by=own))
 
 
-Linear = tuple[Tensor, Tensor]
-"""Weight and bias of a router, float64."""
-
-
-def _held(router: Any) -> Linear:
+def linear_of(router: Any) -> Linear:
+    """A router's weight and bias."""
     return router.weight.detach().double(), router.bias.detach().double()
 
 
@@ -107,37 +149,3 @@ def _by(x: Tensor, normed: Tensor, chosen: Linear, weighed: Linear) -> tuple[Ten
 def _normed(x: Tensor, normed: Tensor, norm: norms.Norm, by: Linear) -> tuple[Tensor, Tensor]:
     scores = F.linear(norm(x), *by)
     return scores, scores
-
-
-def _mlp(layer: Any, change: HalfChange) -> Second:
-    norm = change.norm or norms.of_module(layer.post_attention_layernorm)
-    fed, down = change.inner(gated_of(layer, "drafter")[0]), layer.mlp.down_proj.weight.detach().double()
-
-    def half(x: Tensor) -> Tensor:
-        out: Tensor = x + fed.of_expert(0, norm(x)) @ down.T
-        return out
-
-    return half
-
-
-def _experts(layer: Any, change: HalfChange) -> Second:
-    norm, held = change.norm or norms.of_module(layer.post_attention_layernorm), layer.mlp.experts
-    own = _held(layer.mlp.router)
-    routed = change.routed or partial(_by, chosen=own, weighed=own)
-    down, down_bias = held.down_proj.detach().double(), change.bias(held.down_proj_bias.detach().double())
-    fed = change.inner(gated_of(layer, "target")[0])
-
-    def half(x: Tensor) -> Tensor:
-        normed = norm(x)
-        chosen, weighed = routed(x, normed)
-        ids = chosen.topk(layer.mlp.router.top_k, dim=-1).indices
-        share = torch.zeros_like(chosen).scatter(1, ids, weighed.gather(1, ids).softmax(-1))
-        shares = change.shares(share)
-        out: Tensor = x + shares @ down_bias
-        for expert in ids.unique().tolist():
-            rows = shares[:, expert].nonzero()[:, 0]
-            inner = fed.of_expert(expert, normed[rows]) * shares[rows, expert, None]
-            out.index_add_(0, rows, inner @ down[expert])
-        return out
-
-    return half

@@ -19,7 +19,7 @@ from torch import Tensor
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.products import attention, gated
 from parity.references.products.fixed_points import entering
-from parity.references.products.halves import Second, of_norms, of_router, second_half
+from parity.references.products.halves import Second, SecondHalf, of_norms, of_router
 from parity.references.products.product import Changed, Made, Product, entered, given
 
 LED = 48
@@ -42,7 +42,8 @@ def whole_layer(loop: Any, side: str, number: int, layer: Any, stack: ExitStack)
     def made() -> list[Product]:
         stream, behind = torch.cat(streams).double(), attended()[0]
         weight = np.asarray(behind.weight, np.float64).T
-        second = second_half(layer, side)
+        half = SecondHalf.of(layer, side)
+        second = half.under()
         out = torch.from_numpy(behind.x @ weight)
 
         right = second(stream + out)
@@ -58,7 +59,7 @@ def whole_layer(loop: Any, side: str, number: int, layer: Any, stack: ExitStack)
             yield "no residual round the MLP", given((right - stream - out).numpy())
             yield "no MLP", given((stream + out).numpy())
             for says, change in (*of_norms(layer, beside), *(of_router(layer, routers) if side == "target" else ())):
-                yield says, _fed_otherwise(second_half(layer, side, change), stream + out)
+                yield says, _fed_otherwise(half.under(change), stream + out)
 
         again = Product(right.numpy(), None, (), others)
         return [

@@ -18,23 +18,23 @@ from torch import Tensor
 from parity.references.products import attention, gated
 from parity.references.products.attention.operands import Pass, Variant
 from parity.references.products.attention.projections import Anew, Projected, of_projections
-from parity.references.products.halves import HalfChange, Second, gated_of, of_norms, of_router, second_half
+from parity.references.products.halves import AS_IT_IS, HalfChange, SecondHalf, of_norms, of_router
 from parity.references.products.product import Changed, Made, Product
 from parity.references.products.whole_layers import LayerPasses, layer_passes, unchanged
 
 
 @dataclass(frozen=True)
 class LayerChange:
-    """One change of a layer: what attention's operands are, and what the layer makes of the stream behind it."""
+    """One change of a layer: of what attention's operands are, or of its second half."""
 
-    anew: Anew
-    second: Second
+    anew: Anew = unchanged
+    half: HalfChange = AS_IT_IS
 
 
 MANY = 256
 """Rows of a pass with which every other weighing of experts is listed: some are of so many rows before."""
 
-Segment = Sequence[tuple[LayerPasses, LayerChange]]
+Segment = Sequence[tuple[LayerPasses, SecondHalf, LayerChange]]
 
 
 def segment(loop: Any, stages: Sequence[str], stack: ExitStack) -> Made:
@@ -56,13 +56,16 @@ def segment(loop: Any, stages: Sequence[str], stack: ExitStack) -> Made:
         names = [str(one.number) for one in passes]
         whose = f"in layers {', '.join(names[:-1])} and {names[-1]} alike"
         starts = np.cumsum([0, *(len(one.stream) for one in passes[0].passes)])
-        right = [LayerChange(unchanged, second_half(one.layer, one.side)) for one in passes]
+        halves = [SecondHalf.of(one.layer, one.side) for one in passes]
+
+        def under(changes: Sequence[LayerChange]) -> Segment:
+            return [(one, half, change) for one, half, change in zip(passes, halves, changes, strict=True)]
 
         def others() -> Iterator[tuple[str, Changed]]:
-            for says, changes in _in_each(loop, passes):
-                yield f"{whose}: {says}", partial(_rows, [*zip(passes, changes, strict=True)], starts)
+            for says, changes in _in_each(loop, passes, halves):
+                yield f"{whose}: {says}", partial(_rows, under(changes), starts)
 
-        rows = _rows([*zip(passes, right, strict=True)], starts, slice(None))
+        rows = _rows(under([LayerChange()] * len(passes)), starts, slice(None))
         return [Product(rows, None, (), others)]
 
     return made
@@ -82,15 +85,17 @@ def _rows(of: Segment, starts: Any, rows: Any) -> Any:
 def _leaving(of: Segment, place: int) -> Tensor:
     """What leaves a segment in one pass, [S, H]."""
     x = of[0][0].passes[place].stream
-    for layer, change in of:
-        x = change.second(x + layer.attended(layer.passes[place], x, change.anew))
+    for layer, half, change in of:
+        x = half.under(change.half)(x + layer.attended(layer.passes[place], x, change.anew))
     return x
 
 
-def _in_each(loop: Any, passes: Sequence[LayerPasses]) -> Iterator[tuple[str, list[LayerChange]]]:
+def _in_each(
+    loop: Any, passes: Sequence[LayerPasses], halves: Sequence[SecondHalf]
+) -> Iterator[tuple[str, list[LayerChange]]]:
     """The changes that all layers have, by what they say."""
     for kind in (_of_attention, _of_projections, _of_second):
-        first, *rest = (dict(kind(loop, one)) for one in passes)
+        first, *rest = (dict(kind(loop, one, half)) for one, half in zip(passes, halves, strict=True))
         for says, change in first.items():
             if all(says in other for other in rest):
                 yield says, [change, *(other[says] for other in rest)]
@@ -99,27 +104,24 @@ def _in_each(loop: Any, passes: Sequence[LayerPasses]) -> Iterator[tuple[str, li
 Changes = Iterator[tuple[str, LayerChange]]
 
 
-def _of_attention(loop: Any, one: LayerPasses) -> Changes:
-    right, held = second_half(one.layer, one.side), one.passes[0].held
+def _of_attention(loop: Any, one: LayerPasses, half: SecondHalf) -> Changes:
+    held = one.passes[0].held
     for says, variant in attention.variants(len(held.k), held.sinks is not None):
-        yield says, LayerChange(partial(_operands, variant), right)
+        yield says, LayerChange(partial(_operands, variant))
     for head in range(len(held.q)):
-        yield f"head {head} is missing", LayerChange(partial(_without_head, head), right)
+        yield f"head {head} is missing", LayerChange(partial(_without_head, head))
 
 
-def _of_projections(loop: Any, one: LayerPasses) -> Changes:
-    right = second_half(one.layer, one.side)
+def _of_projections(loop: Any, one: LayerPasses, half: SecondHalf) -> Changes:
     for says, anew in of_projections(loop, one.side, one.number):
-        yield says, LayerChange(anew, right)
+        yield says, LayerChange(anew)
 
 
-def _of_second(loop: Any, one: LayerPasses) -> Changes:
-    layer, side = one.layer, one.side
-    changes = [*of_norms(layer, ()), *(of_router(layer, ()) if side == "target" else ())]
-    changes += [(says, HalfChange(inner=variant)) for says, variant in gated.variants(*gated_of(layer, side))]
-    changes += _of_shares(layer.mlp.experts.num_experts) if side == "target" else []
-    for says, change in changes:
-        yield says, LayerChange(unchanged, second_half(layer, side, change))
+def _of_second(loop: Any, one: LayerPasses, half: SecondHalf) -> Changes:
+    changes = [*of_norms(one.layer, ()), *(of_router(one.layer, ()) if half.router is not None else ())]
+    changes += [(says, HalfChange(inner=variant)) for says, variant in gated.variants(half.fed, *half.act)]
+    changes += _of_shares(len(half.down)) if half.router is not None else []
+    yield from ((says, LayerChange(half=change)) for says, change in changes)
 
 
 def _of_shares(experts: int) -> Iterator[tuple[str, HalfChange]]:

@@ -17,6 +17,9 @@ from parity.references.products.attention.projections import Anew, Projected, we
 from parity.references.products.product import entered
 from parity.references.products.rotated import Rotation, turned_by
 
+LARGE = 1 << 27
+"""Weights of a layer beyond which it is not run again: 1 GiB in float64, of each layer."""
+
 
 @dataclass(frozen=True)
 class LayerPass:
@@ -62,13 +65,15 @@ def layer_passes(loop: Any, stage: str, stack: ExitStack) -> Callable[[], LayerP
     """Watch the layer that gives a stage from now on; what is given makes its passes once the run ended.
 
     Raises:
-        LookupError: the layer fuses several rows, or turns keys apart from their queries.
+        LookupError: the layer fuses several rows, turns keys apart from their queries, or is too large.
     """
     side, _, name, _ = stage.split(".")
     number = int(name)
     layer = layers_of(loop, side, number)[0][1]
     if hasattr(layer, "hidden_norm"):
         raise LookupError("a layer that fuses embeddings and hidden states")
+    if sum(weight.numel() for weight in layer.parameters()) > LARGE:
+        raise LookupError("a layer that is too large")
     held, tables = attention.passes(loop, side, number, stack), turned_by(loop, side, number, stack)
     streams = entered(layer.input_layernorm, stack)
 

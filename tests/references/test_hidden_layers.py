@@ -16,7 +16,8 @@ from parity.golden.views import GoldenSlice
 from parity.producers import counterfactuals
 from parity.references.hypotheses import HYPOTHESES
 from parity.references.hypotheses.mutating import layers_of
-from parity.references.products.halves import HalfChange, of_router, second_half
+from parity.references.products import whole_layers
+from parity.references.products.halves import HalfChange, SecondHalf, of_router
 from parity.references.products.norms import of_module
 
 STAGES = ("target.layers.1.out", "drafter.layers.1.out")
@@ -110,12 +111,13 @@ def test_a_second_half_under_other_routers(prompt):
     layers = dict(layers_of(runs._reference("float32").loop, "target", "all"))
     layer, x = layers[1], torch.from_numpy(rows(golden, "target.layers.0.out"))
     changes = dict(of_router(layer, [("layer 0", layers[0].mlp.router)]))
+    half = SecondHalf.of(layer, "target")
     normed, router = of_module(layer.post_attention_layernorm)(x), layer.mlp.router
     weight, bias = router.weight.detach().double(), router.bias.detach().double()
 
     def shares(change):
         held = []
-        second_half(layer, "target", replace(change, shares=lambda share: (held.append(share), share)[1]))(x)
+        half.under(replace(change, shares=lambda share: (held.append(share), share)[1]))(x)
         return held[0]
 
     scores = normed @ weight.T + bias
@@ -132,3 +134,10 @@ def test_a_second_half_under_other_routers(prompt):
     assert torch.equal(shares(HalfChange()) > 0, plain > 0)
     assert not torch.equal(shares(changes["the router of layer 0"]), shares(HalfChange()))
     assert not torch.equal(shares(changes["the norm of the router's rows alone: no norm"]), shares(HalfChange()))
+
+
+def test_a_layer_that_is_too_large_is_not_run_again(prompt, monkeypatch):
+    golden, runs = prompt
+    monkeypatch.setattr(whole_layers, "LARGE", 1000)
+    assert runs.layers_back(golden, STAGES[:1]) == {}
+    assert len(runs.products(golden, STAGES[0], ["target.layers.0.out"])) == 3

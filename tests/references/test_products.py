@@ -33,7 +33,7 @@ from parity.references.products.attention.projections import (
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
 from parity.references.products.fixed_points import entering
 from parity.references.products.gated import Gated, _cut_by_rank, gated_experts, swiglu
-from parity.references.products.halves import second_half
+from parity.references.products.halves import SecondHalf
 from parity.references.products.layers import _led_back
 from parity.references.products.norms import eps_of, normed
 from parity.references.products.rotated import Rotation, _partly, rotations, turn, turned_to
@@ -144,7 +144,7 @@ def test_experts_that_a_row_does_not_choose_add_nothing(prompt):
     shares = rows.new_zeros(9, held.num_experts).scatter(1, best.indices, best.values.softmax(-1))
     every = torch.einsum("rei,eih->rh", gated_experts(held, rows).inner() * shares[..., None], held.down_proj.double())
     assert torch.allclose(
-        second_half(layer, "target")(x), x + every + shares @ held.down_proj_bias.double(), rtol=1e-12
+        SecondHalf.of(layer, "target").under()(x), x + every + shares @ held.down_proj_bias.double(), rtol=1e-12
     )
 
 
