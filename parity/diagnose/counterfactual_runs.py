@@ -165,19 +165,16 @@ class CounterfactualRuns:
         Raises:
             TimeIsUp: the limit is reached.
         """
+        self.clock.check()
         return self._watched(golden, partial(self._reference("float32").products, stage, hidden=hidden))
 
     def layers_back(self, golden: TrustedGolden, stages: Sequence[str]) -> Mapping[str, LayerBack]:
-        """The way back through the layers that give these stages, over a golden of one prompt.
-
-        Raises:
-            TimeIsUp: the limit is reached.
-        """
+        """The way back through the layers that give these stages, over a golden of one prompt: one run, whatever the
+        limit, since all that is asked of the prompt comes behind it."""
         return self._watched(golden, partial(self._reference("float32").layers_back, stages))
 
     def _watched(self, golden: TrustedGolden, asked: Callable[..., Watched]) -> Watched:
         """What a reference says of a run without any assumption."""
-        self.clock.check()
         case = golden.manifest.case.prompts[0]
         recorder = ForcingTrace(
             golden.declared,

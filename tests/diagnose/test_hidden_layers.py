@@ -90,3 +90,8 @@ def test_a_diagnosis_says_where_and_what(two_layer_golden):
     (part,) = (part for stage, part in found.components if stage == "target.layers.0.out")
     assert part.says == "the second norm: the norm's weight in fp8 (e4m3)" and part.whole
     assert found.hidden == HIDDEN and found.unexplained.stage == "target.layers.0.out"
+
+
+def test_a_limit_that_is_over_at_once_ends_the_search_and_nothing_else(two_layer_golden):
+    found = diagnose_device(two_layer_golden, f"{DEVICE},layers=0,show={CACHES}", "float32", limit=0.01)
+    assert found.untried and found.hidden == HIDDEN and found.unexplained is not None
