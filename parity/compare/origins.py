@@ -31,6 +31,9 @@ MATCHES = 64
 SHARED = 0.9
 """A step that so many of the wrong rows share is what happened; fewer are told by an example."""
 
+STEPS, LEAST = 3, 0.1
+"""Steps that rows may share by turns, as those of a pair that are exchanged, and the share of the rows of each."""
+
 
 @dataclass(frozen=True, order=True)
 class Step:
@@ -130,7 +133,7 @@ class _Search:
         return first < then and bool((self.own.values[one] != self.own.values[other]).any())
 
     def _shared(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> Held | None:
-        """The step that most units share, then the one of each head or tap, then an example."""
+        """The step that most units share, then the one of each head or tap, a few steps by turns, or an example."""
         step, count = self._commonest(range(len(held)), held)
         if step is None or (self.width < WIDTH and not self._telling(step, count)):
             return None
@@ -138,6 +141,8 @@ class _Search:
             return self._told_of(count, f"{self._says(step, stages)}{whose}")
         if self.parts > 1 and (told := self._by_part(stages, held, whose)):
             return told
+        if turns := self._by_turns(stages, held, whose):
+            return turns
         if 2 * count >= len(self.looked):
             return self._told_of(count, f"{self._says(step, stages)}{whose}")
         holding = [place for place, labels in enumerate(held) if len(labels)]
@@ -148,12 +153,29 @@ class _Search:
         where = self._place(*self.own.labels[self.looked[holding[0]], [1, 2, 3, 5]].tolist())
         return self._told_of(len(holding), f"others' values, the one at {where} {example}{whose}")
 
+    def _by_turns(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> Held | None:
+        """The few steps of which each unit shares one; None where many share none of them."""
+        left, said = [*range(len(held))], []
+        while left and len(said) < STEPS:
+            step, count = self._commonest(left, held)
+            if step is None or step.fixed or count < max(WIDTH, LEAST * len(held)):
+                break
+            said.append(f"{self._says(step, stages)} ({count})")
+            left = [place for place in left if step not in self._of(place, held)]
+        total = len(held) - len(left)
+        if len(said) < 2 or self.width < WIDTH or total < SHARED * len(held):
+            return None
+        return self._told_of(total, f"by turns {', '.join(said)}{whose}")
+
+    def _of(self, place: int, held: Sequence[np.ndarray]) -> set[Step]:
+        """All steps to what a unit holds."""
+        return {step for label in held[place].tolist() for step in self._steps(self.looked[place], label)}
+
     def _commonest(self, places: Sequence[int], held: Sequence[np.ndarray]) -> tuple[Step | None, int]:
         """The step that most of some units share, the simplest of several, and how many do."""
         steps: Counter[Step] = Counter()
         for place in places:
-            unit = self.looked[place]
-            steps.update({step for label in held[place].tolist() for step in self._steps(unit, label)})
+            steps.update(self._of(place, held))
         return max(steps.items(), key=lambda item: (item[1], item[0].simple), default=(None, 0))
 
     def _by_part(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> Held | None:

@@ -21,7 +21,7 @@ from parity.diagnose.residuals import Residual
 from parity.diagnose.search import HypothesisSearch
 from parity.diagnose.step import MOST, DiagnosisStep
 from parity.diagnose.trials import PromptTrials
-from parity.stages import TARGET_EMBED
+from parity.stages import TARGET_EMBED, inputs
 
 CAUSES = 6
 """Causes named one after another at the most."""
@@ -150,16 +150,28 @@ class CauseSearch:
         return [other for other, part in self.parts.items() if part.whole and self._kind(other) == self._kind(stage)]
 
     def _take_apart(self, first: Residual) -> None:
-        """Look for the part of the computation in which a stage's error lies.
+        """Look for the part of the computation in which a stage's error lies: in what its pass left in failing caches
+        of its layer first, which says the same of fewer numbers.
 
         What the stage is computed from has to be right: so it is in a local run, and where a chained one first fails.
         """
         inherited = not self.trials.contained and (self.causes or self.aside)
         if self.known or first.stage in self.read or inherited:
             return
-        self.read.add(first.stage)
-        for part in parts_of(self.trials, self.rounds, first.stage):
-            self.parts[first.stage] = part
+        caches = [stage for stage in self._left_in_caches(first.stage) if stage not in self.read]
+        self.read |= {first.stage, *caches}
+        for stage in (*caches, first.stage):
+            self.parts |= {stage: part for part in parts_of(self.trials, self.rounds, stage)}
+            if stage in self.parts and self.parts[stage].whole:
+                return
+
+    def _left_in_caches(self, stage: str) -> list[str]:
+        """The failing caches that a stage of a local run reads, of its own layer: its pass' rows are among theirs."""
+        names = self.trials.golden.declared
+        if not self.trials.contained or stage not in names:
+            return []
+        read = (self.left[one] for one in inputs(names[stage], names) if names[one].stage.cache and one in self.left)
+        return [residual.stage for residual in read if residual.red and residual.error < inf]
 
     def _failing(self) -> list[Residual]:
         """What asks for a cause, the first to show first; where that may come of several layers, what comes of one
