@@ -18,6 +18,7 @@ from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
 from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.sums import in_sums
 from parity.diagnose.components.tables import in_table
+from parity.diagnose.components.turned_queries import in_query_positions
 from parity.diagnose.components.weights import any_weight, block_scales, in_weights
 from parity.diagnose.components.wrong import FULL, Component, WrongRows, best_of
 
@@ -115,6 +116,7 @@ def in_products(
     if product.keys is not None:
         of_heads, keys = weight[:, :first_bias], product.keys(wrong.numbers.tolist())
         yield in_keys(wrong, of_heads, keys)
+        yield in_query_positions(wrong, of_heads, keys)
         yield in_key_weights(wrong, of_heads, keys)
         yield in_frequencies(wrong, of_heads, keys)
         yield in_sums(

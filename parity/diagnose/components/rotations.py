@@ -21,6 +21,10 @@ TURNED, ASKEW = 1e-4, 0.02
 """Radians a position, and in all, that a pair is off: bfloat16 hides less over 200 positions, and less in a row."""
 
 
+SURELY, MOVED = 4.0, 0.1
+"""Standard errors by which a pair of a row is moved, and the share of the rows in which one is that is told."""
+
+
 def in_rotations(wrong: WrongRows) -> Iterator[Component | None]:
     """Readings of a stage of heads whose halves are rotated pairs."""
     if wrong.rows.named.stage.part not in ("q", "k") or len(wrong.tail) != 2 or wrong.tail[1] % 2:
@@ -30,6 +34,7 @@ def in_rotations(wrong: WrongRows) -> Iterator[Component | None]:
     if steady is None or not steady.whole:  # over few positions the two are alike
         yield _turned(wrong, by_position=True)
     yield _constant_before(wrong)
+    yield _by_pair(wrong)
 
 
 def _pairs(wrong: WrongRows, values: np.ndarray) -> np.ndarray:
@@ -61,6 +66,22 @@ def _turned(wrong: WrongRows, by_position: bool) -> Component | None:
     turned = golden * np.exp(1j * (np.outer(position, turns) + start))[:, None, :]
     says = f"{wrong.where}rotation: {many} turned by {size[first]:+.4g}{what} (radians)"
     return wrong.judged(says, _flat(wrong, turned - golden), len(turns) * (1 + by_position))
+
+
+def _by_pair(wrong: WrongRows) -> Component | None:
+    """Each pair of each row turned and scaled by numbers of its own, the same in every head: another cos, another
+    sin."""
+    golden, device = _pairs(wrong, wrong.golden), _pairs(wrong, wrong.device)
+    size = np.maximum((np.abs(golden) ** 2).sum(axis=1), 1e-300)
+    by = (device * golden.conj()).sum(axis=1) / size
+    sure = np.sqrt(golden.shape[1]) * wrong.noise / np.sqrt(size)  # by what rounding moves a turn
+    moved = (np.abs(by - 1) > SURELY * sure).mean(axis=0) > MOVED
+    if not moved.any():
+        return None
+    low, high = np.percentile(np.abs(by[:, moved]), (5, 95))
+    many = f"all {len(moved)} pairs" if moved.all() else f"pairs {', '.join(map(str, np.flatnonzero(moved)))}"
+    says = f"{wrong.where}rotation: cos and sin are others, alike in every head ({many}, {low:.2g} to {high:.2g} times as large)"
+    return wrong.judged(says, _flat(wrong, golden * by[:, None] - golden), 2 * by.size)
 
 
 def _constant_before(wrong: WrongRows) -> Component | None:
