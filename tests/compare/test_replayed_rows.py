@@ -150,9 +150,7 @@ def test_verified_drafts_are_the_goldens_where_they_were_forced():
 def test_a_column_of_draft_logits_is_the_golden_s_token_or_its_own(told, tokens):
     golden = dump({}, vocabulary=told)
     if tokens is None:
-        with pytest.raises(
-            Inconclusive, match=r"^g does not say which token each of 3 columns of the draft logits is$"
-        ):
+        with pytest.raises(Inconclusive, match=r"^g does not say which token each of 3 columns of the draft"):
             _vocabulary(golden, 3)
     else:
         assert _vocabulary(golden, 3).tokens.tolist() == tokens
