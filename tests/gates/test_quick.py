@@ -82,7 +82,7 @@ def test_a_gate_that_judged_nothing_says_what_it_would_have(capsys):
     assert "gates verdict: inconclusive; boundary: admission; reproduce" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("lengths", "asked"), [((4, 9, 9), 1), ((7, 3, 2), 0), ((2, 3, 5), 2), ((4,), 0)])
+@pytest.mark.parametrize(("lengths", "asked"), [((4, 9, 9), 1), ((7, 3, 2), 0), ((2, 3, 5), 2), ((5, 6), 1), ((4,), 0)])
 def test_what_a_quick_look_leaves_out_is_told_word_by_word(lengths, asked, monkeypatch):
     """The longest prompt is asked, of two as long the first; of a single prompt none is left out."""
     monkeypatch.setattr(quick, "GoldenSlice", lambda *cut: cut)
