@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from parity.api import gate_device
 from parity.compare.report import FAIL, PASS
 from parity.errors import UsageError
+from parity.gates import quick
 from parity.gates.gate import GATES, Check, GateReport, GateResult
 from parity.gates.quick import QUICK_GATES, ROUNDS
 from parity.golden.trust import trusted
@@ -78,3 +80,22 @@ def test_a_gate_that_judged_nothing_says_what_it_would_have(capsys):
     assert unjudged.verdict == "inconclusive"
     print_gates(GateReport("numpy", "float32", "", (unjudged,)))
     assert "gates verdict: inconclusive; boundary: admission; reproduce" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("lengths", "asked"), [((4, 9, 9), 1), ((7, 3, 2), 0), ((2, 3, 5), 2), ((5, 6), 1), ((4,), 0)])
+def test_what_a_quick_look_leaves_out_is_told_word_by_word(lengths, asked, monkeypatch):
+    """The longest prompt is asked, of two as long the first; of a single prompt none is left out."""
+    monkeypatch.setattr(quick, "GoldenSlice", lambda *cut: cut)
+    prompts = [SimpleNamespace(id=f"p{number}", ids=(0,) * length) for number, length in enumerate(lengths)]
+    golden = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(prompts=prompts)))
+    looked = quick.quick_look(golden, 30)
+    assert looked.golden == (golden, asked, 4)
+    count = len(lengths)
+    rest = f"{count - 1} of {count} prompts: asked is {asked} (p{asked}) alone, as number 0"
+    gates, *others = looked.left_out
+    assert others == [
+        *[rest] * (count > 1),
+        "rounds behind the first 4",
+        "all but the plainest of 30 accept/reject histories",
+    ]
+    assert set(gates.removeprefix("the gates ").split(", ")) == set(GATES) - set(QUICK_GATES)
