@@ -79,7 +79,7 @@ def _(pipeline: Pipeline) -> None:
 @fault(
     "attention-input-in-eight-bits",
     "the input of q, k and v is turned into integers of eight bits with one scale a pass, whose largest row sets it",
-    "target.layers.0.q",
+    "target.layers.0.v",
     "prefill",
     "the input of q, k and v in every target layer: in steps of 1/127 of the largest number of its pass",
 )

@@ -15,7 +15,7 @@ fault = Part("draft caches", 10)
 @fault(
     "padding-takes-the-last-slot",
     "padding rows of a draft pass are given the slot of its last row, and are written behind it",
-    "drafter.layers.0.attn_out",
+    "drafter.layers.1.attn_out",
     "draft",
     "key and value of a draft pass' last masked row in every drafter layer: those of a padding row",
     "the last row of draft passes of fewer than 5 committed rows: not behind a round that accepted all 4 drafts",

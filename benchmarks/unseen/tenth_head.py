@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
 from benchmarks.unseen.moments import alter
@@ -31,22 +30,20 @@ def _(pipeline: Pipeline) -> None:
     alter(pipeline, "target:linear", change)
 
 
-# From the equations: a reduction over narrow numbers, whose ties go to the lowest id.
+# From the equations: the map the other way round, an offset that leads from the target's ids to the draft's.
 @fault(
-    "drafts-chosen-in-eighths",
-    "the draft head's greedy choice compares logits in a float of eight bits",
+    "offset-taken-off",
+    "the offset of d2t is taken off a draft id, as if it led to the draft's vocabulary; what is below 0 becomes 0",
     "drafter.draft_tokens",
     "draft",
-    "the choice of drafts: among logits with three bits behind the point, the lowest id of equal ones",
+    "draft ids: the offset of d2t is subtracted",
 )
 def _(pipeline: Pipeline) -> None:
-    def change(at, clean, logits):
-        def narrow(rows):
-            return np.clip(rows, -448, 448).astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    def change(at, clean, draft_ids, d2t):
+        own = at.host(draft_ids)
+        return at.array(np.maximum(2 * own - at.host(clean(draft_ids, d2t)), 0), draft_ids)
 
-        return clean(at.changed(logits, narrow))
-
-    alter(pipeline, "drafter:greedy", change)
+    alter(pipeline, "drafter:to_target_ids", change)
 
 
 # From the equations: two ranks, and a buffer that the second one's part has not reached.
