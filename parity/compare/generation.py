@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -58,6 +58,8 @@ def check_generation(golden: TrustedGolden, run: DumpView) -> GenerationCheck:
         return GenerationCheck()
     findings: list[Finding] = []
     set_aside: list[Finding] = []
+    told = [prompt.generation for prompt in golden.manifest.case.prompts if prompt.generation is not None]
+    ends = {one.emitted[-1] for one in told if one.finish == "eos"}
     for number, (true, own) in enumerate(zip(golden.manifest.case.prompts, seen, strict=True)):
         if own.generation is None:
             message = f"prompt {own.id}: the free run emits nothing, of other prompts it does"
@@ -67,6 +69,7 @@ def check_generation(golden: TrustedGolden, run: DumpView) -> GenerationCheck:
         if true.generation is None:
             raise UsageError(f"the golden's prompt {true.id} has no generation to compare the run's with")
         pair = Generations(number, own.id, true.generation, own.generation)
+        findings += _overrun(pair, golden.manifest.case.max_new_tokens, ends)
         sampled = golden.manifest.case.draws
         differ = _resampled(golden, run, pair) if sampled else _differences(run.manifest.case.precision, pair)
         for stages, finding in differ:
@@ -83,6 +86,27 @@ def _contradictions(number: int, prompt: str, own: Generation) -> Iterator[Findi
         if length != drafts + 1:
             emits = f"round {round_} of the free run emits {length} tokens with {drafts} drafts accepted"
             yield Finding(KIND, LENGTH, number, round_, f"prompt {prompt}: {emits}")
+
+
+def _overrun(pair: Generations, budget: int, ends: Container[int]) -> Iterator[Finding]:
+    """Tokens behind the budget, behind a token that ends the reference's text of some prompt, or behind the whole text
+    of this one's: no rounding excuses them.
+
+    Args:
+        ends: the last tokens of texts that did not end by their budget.
+    """
+    emitted, true = pair.own.emitted, pair.true.emitted
+    last = next((place for place, token in enumerate(emitted, 1) if token in ends), len(emitted))
+    if len(emitted) > budget:
+        says = f"emits {len(emitted)} tokens of a budget of {budget}"
+    elif last < len(emitted):
+        says = f"continues behind token {emitted[last - 1]}, which ends a text"
+    elif len(emitted) > len(true) == pair.common:
+        says = f"continues behind the reference's {len(true)} tokens, which end the text"
+    else:
+        return
+    round_ = len(pair.own.acceptance_length)
+    yield Finding(KIND, EMITTED, pair.number, round_, f"prompt {pair.prompt}: the free run {says}")
 
 
 def _differences(precision: str, pair: Generations) -> Iterator[tuple[tuple[str, ...], Finding]]:

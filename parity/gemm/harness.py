@@ -83,7 +83,8 @@ def try_gemm(gemm: Gemm, multiply: Multiply, seed: int, limit: int) -> GemmResul
     parts = []
     for piece in pieces(gemm, seed, limit):
         try:
-            result = np.asarray(multiply(piece.left, piece.right, gemm.dtype))
+            operands = piece.left.copy(), piece.right.copy()  # a device may overwrite its own
+            result = np.asarray(multiply(*operands, gemm.dtype))
         except Exception as error:  # whatever a device's own code may raise
             if isinstance(error, ParityError) and (
                 isinstance(error, DeviceEnded) or not isinstance(error, DeviceFailed)

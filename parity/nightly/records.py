@@ -265,6 +265,7 @@ class Night(NightRecord):
     Attributes:
         name: unique, sorts by time: `20261121T020000.123456-4711`.
         commit: of the system under test, '' where it lies in no git repository; `dirty` if files differed from it.
+        sources: digest of the devices' source files, which may lie outside of what is committed.
         head: the same commit with subject and author.
         matrix: path of the matrix; `matrix_digest` is over its bytes.
         left_out: names of the matrix's further cells, which `--only` left out.
@@ -276,6 +277,7 @@ class Night(NightRecord):
     started: str
     commit: str
     dirty: bool
+    sources: str = ""
     head: Commit | None = None
     matrix: str
     matrix_digest: str

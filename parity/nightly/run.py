@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Protocol
 
 from parity.errors import UsageError
+from parity.factories import module_of
 from parity.golden.provenance import now
+from parity.golden.sources import digests, reached
 from parity.home import stamp
 from parity.nightly import commits
 from parity.nightly.engines import LocalEngine
@@ -37,8 +40,8 @@ def begin(
         left_out: names of the matrix's further cells.
 
     Raises:
-        UsageError: the folder is another matrix's or another commit's, none of a night, or a result in it cannot be
-            read.
+        UsageError: the folder is another matrix's or another commit's or of devices with other sources, none of a
+            night, or a result in it cannot be read.
     """
     if path is not None and re.match(r"[a-z][a-z0-9+.-]+:/", str(path)):
         raise UsageError(
@@ -53,6 +56,7 @@ def begin(
         started=now(),
         commit=commit,
         dirty=dirty,
+        sources=device_sources(cells),
         head=commits.commit(commit),
         matrix=str(matrix.path),
         matrix_digest=matrix.digest,
@@ -79,10 +83,22 @@ def _resumed(folder: NightFolder, matrix: NightMatrix, commit: str, dirty: bool)
             f"{folder.path} was begun at {states[0]}, this is {states[1]}: cells of two commits are no night; "
             "choose another --out"
         )
+    if night.sources != device_sources(night.cells):
+        raise UsageError(
+            f"{folder.path} was begun with other sources of its devices: cells of two states are no night; "
+            "choose another --out"
+        )
     for part in PARTS:
         (folder.path / part).mkdir(exist_ok=True)
     folder.measured()
     return folder
+
+
+def device_sources(cells: Sequence[Cell]) -> str:
+    """sha256 over the source files of the cells' devices and of what they import; installed packages are left out."""
+    modules = {module_of(cell.device)[0] for cell in cells}
+    found = digests(reached(modules))
+    return hashlib.sha256("".join(f"{name} {one}\n" for name, one in found.items()).encode()).hexdigest()
 
 
 OnResult = Callable[[CellResult], None]

@@ -12,7 +12,7 @@ from parity.errors import UsageError
 from parity.metrics.dtypes import is_exact, is_float8
 from parity.tensors.hidden import MUCH
 from parity.tensors.inputs import Arrays, arrays_of
-from parity.tensors.judge import judge, same_memory, unit
+from parity.tensors.judge import judge, same_bits, same_memory, unit
 from parity.tensors.presets import PRESETS, Bounds
 from parity.tensors.report import TensorReport, TensorResult, shown
 
@@ -132,7 +132,7 @@ def _judged(
     mine, true = actual[name](), expected[name]()
     floor = None if floors is None else floors[name]()
     if floor is not None and not (is_exact(true.dtype) or is_float8(true.dtype)):
-        _check_floor(name, floor, true)
+        _check_floor(name, floor, mine, true)
     result = judge(name, mine, true, bounds, floor, check_dtype, allow_constant)
     coarser = unit(mine, true)
     return result, [] if coarser is None or result.bounds is None else list(_unseen(result, coarser, result.bounds))
@@ -147,10 +147,12 @@ def _unseen(result: TensorResult, coarser: np.dtype[Any], used: Bounds) -> Itera
         yield f"{shown(result.name)}: {share}; compare it without its largest"
 
 
-def _check_floor(name: str, floor: Any, expected: Any) -> None:
+def _check_floor(name: str, floor: Any, actual: Any, expected: Any) -> None:
     if floor.shape != expected.shape:
         raise UsageError(f"floor of {shown(name)} has shape {list(floor.shape)}, expected {list(expected.shape)}")
     if not np.isfinite(np.asarray(floor, np.float64)).all():
         raise UsageError(f"floor of {shown(name)} is not finite everywhere")
     if same_memory(floor, expected):
         raise UsageError(f"floor of {shown(name)} is expected itself: it says nothing of rounding")
+    if same_memory(floor, actual) or (same_bits(floor, actual) and not same_bits(actual, expected)):
+        raise UsageError(f"floor of {shown(name)} is actual itself, bit for bit: its error is what is judged")

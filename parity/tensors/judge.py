@@ -67,6 +67,14 @@ def same_memory(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return one.strides == other.strides and one.ctypes.data == other.ctypes.data
 
 
+def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two arrays hold the same bytes, wherever they lie."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    sides = (np.ascontiguousarray(side).reshape(-1).view(np.uint8) for side in (one, other))
+    return np.array_equal(*sides)
+
+
 def _unfit(actual: NDArray[Any], expected: NDArray[Any], check_dtype: bool) -> Iterator[str]:
     if actual.shape != expected.shape:
         yield f"shape {list(actual.shape)}, expected {list(expected.shape)}"

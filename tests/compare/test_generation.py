@@ -235,3 +235,34 @@ def test_what_is_not_judged_of_a_free_runs_text_is_said(precision, sampling, par
     golden = side((1, 2), (3, 4), (5, 6), sampling=sampling)
     assert [*generation.unseen_text(golden, side((1, 2), (3, 9 if parted else 4), None))] == due
     assert [*generation.unseen_text(golden, side(None, None, None))] == []
+
+
+def longer(*tokens, finish="length"):
+    """What is emitted and more, in a round of its own."""
+
+    def changed(told):
+        counts = {"acceptance_length": (*told.acceptance_length, len(tokens)), "finish": finish}
+        drafts = (*told.accepted_drafts, len(tokens) - 1)
+        return told.model_copy(update={"emitted": (*told.emitted, *tokens), "accepted_drafts": drafts, **counts})
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("budget", "finish", "said"),
+    [(0, "length", "emits 10 tokens of a budget of"), (9, "length", "continues behind the reference's"),
+     (9, "eos", "which ends a text")],
+)  # fmt: skip
+def test_no_rounding_excuses_what_comes_behind_the_end(budget, finish, said, dumps):
+    """In bfloat16 a text may part from the reference's; its budget and its end are the case's own."""
+    golden, run = dumps
+    case = golden.manifest.case
+    ended = [
+        one.model_copy(update={"generation": one.generation.model_copy(update={"finish": finish})})
+        for one in case.prompts
+    ]
+    whole = Dump(golden.folder, golden.manifest)
+    case = case.model_copy(update={"max_new_tokens": case.max_new_tokens + budget, "prompts": tuple(ended)})
+    whole.manifest = golden.manifest.model_copy(update={"case": case})
+    (found,) = check_generation(whole, emitting(run, {NUMBER: longer(3, 3, 3)})).findings
+    assert (found.stage, found.prompt) == ("accept.emitted", NUMBER) and said in found.message

@@ -229,3 +229,13 @@ def test_ulp_of_bfloat16():
         assert bfloat16_ulp(np.array(value)) == float(
             np.nextafter(lower, BFLOAT16.type(np.inf)).astype(np.float64)
         ) - float(lower)
+
+
+def over_its_operand(left, right, dtype):
+    """As a kernel that pads or casts in place, and loses what it was given."""
+    left[...] = 1
+    return honest(left, right, dtype)
+
+
+def test_what_overwrites_its_operands_is_judged_by_those_that_it_was_given():
+    assert try_gemm(SQUARE, over_its_operand, 0, LIMIT).verdict == "fail"

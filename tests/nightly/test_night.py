@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from parity.cli import command
+from parity.golden.sources import digests
 from parity.history import append, load
 from parity.nightly.folder import NightFolder
 from parity.nightly.process import CellJob, Job, environment, run_job
@@ -174,6 +175,13 @@ def test_a_night_of_another_matrix_or_commit_does_not_go_on(night, write_matrix,
     monkeypatch.setattr("parity.nightly.commits.head", lambda: ("0" * 40, False))
     ended = parity("nightly", night.matrix, "--out", night.folder.path)
     assert ended.code == 2 and "cells of two commits are no night" in ended.err
+
+
+def test_a_night_of_a_device_that_was_changed_does_not_go_on(night, parity, monkeypatch):
+    """Its file may lie outside of what is committed, or in no repository."""
+    monkeypatch.setattr("parity.nightly.run.digests", lambda modules: digests(modules) | {"mine": "edited"})
+    ended = parity("nightly", night.matrix, "--out", night.folder.path)
+    assert ended.code == 2 and "begun with other sources of its devices" in ended.err
 
 
 def test_an_interrupted_night_keeps_its_cells_and_goes_on(write_matrix, cell_name, tmp_path):

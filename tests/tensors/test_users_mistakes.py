@@ -31,6 +31,8 @@ class Ends:
             lambda golden: parity.compare_tensors(NEAR, ROWS, floor=ROWS * 1.5),
             "floor of a tensor .* too far from expected",
         ),
+        (lambda golden: parity.compare_tensors(NEAR, ROWS, floor=NEAR), "floor of .* is actual itself"),
+        (lambda golden: parity.compare_tensors(NEAR, ROWS, floor=NEAR.copy()), "floor of .* is actual itself"),
         (lambda golden: parity.compare_tensors(NEAR, ROWS, floor=-ROWS), "l2 = 2, 3 times that is 6"),
         (
             lambda golden: parity.compare_tensors(NEAR, ROWS, floor=ROWS[:4]),
