@@ -75,7 +75,7 @@ def check_generation(golden: TrustedGolden, run: DumpView) -> GenerationCheck:
         for stages, finding in differ:
             doubtful = any(in_doubt(name, golden) for name in (*CHOICES, *stages))
             (set_aside if doubtful else findings).append(finding)
-        findings += () if sampled else (*_unchosen(golden, run, pair), *_miscounted(golden, run, pair))
+        findings += _undrawn(golden, run, pair) if sampled else (*_unchosen(golden, run, pair), *_miscounted(golden, run, pair))
     return GenerationCheck(tuple(findings), tuple(set_aside))
 
 
@@ -134,6 +134,37 @@ def _resampled(golden: TrustedGolden, run: DumpView, pair: Generations) -> Itera
         if true is not None and own is not None and true[deciding].tolist() != own[deciding].tolist():
             return
     yield from _differences(run.manifest.case.precision, pair)
+
+
+def _undrawn(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iterator[Finding]:
+    """The first token of a free run that samples in bfloat16 and parts from the golden, where its numbers cannot call
+    for it: by the run's own logits of the same rows, give or take rounding."""
+    if len(run.sides) > 1 or run.manifest.case.precision == "float32":
+        return
+    from parity.compare.sampling.judging import Emitted, can_emit
+
+    true, own = ([*_steps(side)] for side in (pair.true, pair.own))
+    first = next((at for at, (one, other) in enumerate(zip(true, own, strict=False)) if one != other), None)
+    if first is None:
+        return
+    round_, row, token, accepted = own[first]
+    if (round_, row) != true[first][:2]:
+        return  # a round before it ended otherwise, by no other token
+    before = tuple(one[2] for one in own[first - row : first]) if round_ else ()
+    if can_emit(golden, run, Emitted(pair.number, round_, row, token, accepted, before)) is False:
+        emits = f"the free run {'accepts' if accepted else 'emits'} {token} as its token {first + 1}"
+        why = f"which the numbers of round {round_} do not call for: its own logits part the two by more than noise"
+        yield Finding(KIND, EMITTED, pair.number, round_, f"prompt {pair.prompt}: {emits}, {why}")
+
+
+def _steps(told: Generation) -> Iterator[tuple[int, int, int, bool]]:
+    """Round, row, token and whether it is an accepted draft, of all that is emitted."""
+    yield 0, 0, told.emitted[0], False
+    at = 1
+    for round_, (length, accepted) in enumerate(zip(told.acceptance_length, told.accepted_drafts, strict=True), 1):
+        for row, token in enumerate(told.emitted[at : at + length]):
+            yield round_, row, token, row < accepted
+        at += length
 
 
 def unseen_text(golden: TrustedGolden, run: DumpView) -> Iterator[str]:

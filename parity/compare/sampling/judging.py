@@ -9,9 +9,10 @@ import numpy as np
 
 from parity.compare.choices import NOISE, SAME, TIE, Choices
 from parity.compare.report import INCONCLUSIVE, StageResult, join
-from parity.compare.rows import StageRows
+from parity.compare.rows import StageRows, stage_rows
 from parity.compare.sampling.replay import Decision, of_drafts, of_tokens
 from parity.compare.sampling.round import SampledRound
+from parity.compare.scores import row_noise
 from parity.compare.vocabulary import DraftVocabulary
 from parity.errors import Inconclusive
 from parity.golden.views import DumpView, TrustedGolden
@@ -59,6 +60,19 @@ class Replayed:
         return replace(result, verdict=join([result.verdict, INCONCLUSIVE]), note=note)
 
 
+@dataclass(frozen=True)
+class Emitted:
+    """One token of a free run: its round and row (0 and 0 of a prefill), whether it is an accepted draft, and what the
+    round emitted before it."""
+
+    prompt: int
+    round: int
+    row: int
+    token: int
+    accepted: bool
+    before: tuple[int, ...] = ()
+
+
 def replayed(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Replayed | None:
     """Take every choice in these rows again; None where the golden is greedy, or the stage is none of tokens.
 
@@ -102,24 +116,67 @@ def _decisions(
     golden: TrustedGolden, run: DumpView, choice: Choice, settings: Sampling, numbers: np.ndarray
 ) -> Iterator[Decision] | None:
     """The decisions behind a choice; None where what it was made from is not shown."""
+    found = _round_of(golden, run, choice, numbers)
+    if found is None:
+        return None
+    seen, vocabulary = found
+    return (of_drafts if choice.stage == DRAFT_TOKENS else of_tokens)(seen, settings, vocabulary)
+
+
+def _round_of(
+    golden: TrustedGolden, run: DumpView, choice: Choice, numbers: np.ndarray
+) -> tuple[SampledRound, DraftVocabulary] | None:
+    """The round of a choice with what it was made from, and which token each draft logit is of; None where that is not
+    shown."""
     stage, prompt, round_, chosen = choice.stage, choice.prompt, choice.round, choice.tokens
     logits = _scores(golden, run, LOGITS[stage], prompt, round_)
     if logits is None or chosen.dtype.kind not in "iu":
         return None
     seen = SampledRound(prompt, round_, NONE, chosen.astype(np.int64), None, logits[-len(chosen) :], numbers[round_])
+    greedy = DraftVocabulary(NONE, "")
     if stage == TARGET_TOKENS:
-        return of_tokens(seen, settings, DraftVocabulary(NONE, ""))
+        return seen, greedy
     if stage == DRAFT_TOKENS:
-        drafted = replace(seen, drafts=seen.tokens, draft_logits=logits)
-        return of_drafts(drafted, settings, _vocabulary(golden, logits.shape[1]))
+        return replace(seen, drafts=seen.tokens, draft_logits=logits), _vocabulary(golden, logits.shape[1])
     verified = _verified(golden, run, prompt, round_)
     proposed = _scores(golden, run, DRAFTER_LOGITS, prompt, round_) if len(verified) else None
     if DRAFTER_LOGITS not in golden.declared or not len(verified):
-        return of_tokens(replace(seen, drafts=verified), settings, DraftVocabulary(NONE, ""))
+        return replace(seen, drafts=verified), greedy
     if proposed is None:
         return None
-    vocabulary = _vocabulary(golden, proposed.shape[1])
-    return of_tokens(replace(seen, drafts=verified, draft_logits=proposed), settings, vocabulary)
+    return replace(seen, drafts=verified, draft_logits=proposed), _vocabulary(golden, proposed.shape[1])
+
+
+def can_emit(golden: TrustedGolden, run: DumpView, step: Emitted) -> bool | None:
+    """Whether a free run can emit a token where it has the golden's text before it: by the numbers of its round, from
+    any logits within rounding of those that the run shows of the same rows. None where it shows too little to tell.
+
+    Raises:
+        Inconclusive: as `replayed`.
+    """
+    from parity.compare.sampling.possible import RowOutcomes
+
+    sampled, stage = golden.manifest.case.sampled(step.prompt), VERIFY_TOKENS if step.round else TARGET_TOKENS
+    tokens = run.contents(run.manifest.case.precision, step.prompt, step.round, stage)
+    if sampled is None or tokens is None:
+        return None
+    chosen = Choice(stage, step.prompt, step.round, tokens if step.round else tokens[-1:])
+    found = _round_of(golden, run, chosen, sampled[1])
+    if found is None or step.row >= len(found[0].logits):
+        return None
+    seen, vocabulary = found
+    if tuple(seen.drafts[: step.row].tolist()) != step.before:
+        return None
+    noise = [_noise_of(golden, run, LOGITS[one], step.prompt, step.round) for one in (stage, DRAFT_TOKENS)]
+    return (step.token, step.accepted) in RowOutcomes(seen, step.row, sampled[0], vocabulary, noise[0], noise[1])
+
+
+def _noise_of(golden: TrustedGolden, run: DumpView, stage: str, prompt: int, round_: int) -> float:
+    """The RMS rounding of a round's rows of logits, the largest; 0 where there are none."""
+    rows = stage_rows(golden, run, golden.declared[stage]) if stage in golden.declared else None
+    if rows is None:
+        return 0.0
+    return float(row_noise(rows)[(rows.prompt == prompt) & (rows.round == round_)].max(initial=0.0))
 
 
 def _verified(golden: TrustedGolden, run: DumpView, prompt: int, round_: int) -> np.ndarray:
