@@ -75,7 +75,8 @@ def check_generation(golden: TrustedGolden, run: DumpView) -> GenerationCheck:
         for stages, finding in differ:
             doubtful = any(in_doubt(name, golden) for name in (*CHOICES, *stages))
             (set_aside if doubtful else findings).append(finding)
-        findings += _undrawn(golden, run, pair) if sampled else (*_unchosen(golden, run, pair), *_miscounted(golden, run, pair))
+        judges = (_undrawn,) if sampled else (_unchosen, _miscounted)
+        findings += (finding for judge in judges for finding in judge(golden, run, pair))
     return GenerationCheck(tuple(findings), tuple(set_aside))
 
 

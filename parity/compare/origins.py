@@ -155,7 +155,7 @@ class _Search:
 
     def _by_turns(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> Held | None:
         """The few steps of which each unit shares one; None where many share none of them."""
-        left, said = [*range(len(held))], []
+        left, said = [*range(len(held))], list[str]()
         while left and len(said) < STEPS:
             step, count = self._commonest(left, held)
             if step is None or step.fixed or count < max(WIDTH, LEAST * len(held)):

@@ -161,7 +161,7 @@ class CauseSearch:
         caches = [stage for stage in self._left_in_caches(first.stage) if stage not in self.read]
         self.read |= {first.stage, *caches}
         for stage in (*caches, first.stage):
-            self.parts |= {stage: part for part in parts_of(self.trials, self.rounds, stage)}
+            self.parts.update(zip((stage,), parts_of(self.trials, self.rounds, stage), strict=False))
             if stage in self.parts and self.parts[stage].whole:
                 return
 

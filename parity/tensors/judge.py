@@ -71,8 +71,8 @@ def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Whether two arrays hold the same bytes, wherever they lie."""
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return False
-    sides = (np.ascontiguousarray(side).reshape(-1).view(np.uint8) for side in (one, other))
-    return np.array_equal(*sides)
+    mine, theirs = (np.ascontiguousarray(side).reshape(-1).view(np.uint8) for side in (one, other))
+    return bool(np.array_equal(mine, theirs))
 
 
 def _unfit(actual: NDArray[Any], expected: NDArray[Any], check_dtype: bool) -> Iterator[str]:

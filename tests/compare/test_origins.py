@@ -63,7 +63,7 @@ def one_row_elsewhere(x: np.ndarray) -> np.ndarray:
         ),
         (OUT, instead(OUT, (0, 0), (0, 0, FFN)), f"hold the same row of {FFN}"),
         (POSITIONS, values(lambda x: x + 1, POSITIONS), "hold what belongs 1 position behind"),
-        (FFN, swap(FFN, (0, 1), (1, 1)), "5 of 10 wrong rows hold what belongs 1 prompt"),
+        (FFN, swap(FFN, (0, 1), (1, 1)), "all 10 wrong rows hold by turns what belongs 1 prompt behind (5), what"),
     ],
 )
 def test_what_is_held_instead(tmp_path, stage, plant, says):

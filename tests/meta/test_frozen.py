@@ -4,10 +4,6 @@ import importlib
 import pkgutil
 from dataclasses import is_dataclass
 
-import pytest
-
-import parity
-
 CORE = ("compare", "gates", "metrics", "golden", "policy")
 
 CHANGES = {

@@ -69,7 +69,9 @@ class RowOutcomes:
         logits = self.seen.draft_logits
         if logits is None:
             return [int(self.seen.drafts[self.row])]
-        own = [*_variants(lambda some, slack: processed(logits[self.row], some, slack), self.settings, self._of_drafter)]
+        own = [
+            *_variants(lambda some, slack: processed(logits[self.row], some, slack), self.settings, self._of_drafter)
+        ]
         columns = _drawn(own, self.seen.uniform("draft", self.row), self._of_drafter)
         return [int(self.vocabulary.tokens[column]) for column in columns]
 

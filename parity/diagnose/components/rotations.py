@@ -80,8 +80,8 @@ def _by_pair(wrong: WrongRows) -> Component | None:
         return None
     low, high = np.percentile(np.abs(by[:, moved]), (5, 95))
     many = f"all {len(moved)} pairs" if moved.all() else f"pairs {', '.join(map(str, np.flatnonzero(moved)))}"
-    says = f"{wrong.where}rotation: cos and sin are others, alike in every head ({many}, {low:.2g} to {high:.2g} times as large)"
-    return wrong.judged(says, _flat(wrong, golden * by[:, None] - golden), 2 * by.size)
+    says = f"rotation: cos and sin are others, alike in every head ({many}, {low:.2g} to {high:.2g} times as large)"
+    return wrong.judged(f"{wrong.where}{says}", _flat(wrong, golden * by[:, None] - golden), 2 * by.size)
 
 
 def _constant_before(wrong: WrongRows) -> Component | None:

@@ -45,6 +45,7 @@ def in_query_positions(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Turn
 def _nearest(keys: TurnedKeys, weight: np.ndarray, error: np.ndarray) -> tuple[int, np.ndarray, float]:
     """The positions further by which one row's query turns, what that changes [wrong columns], and what it leaves."""
     steps = np.arange(-keys.position - FAR, FAR + 1)
+    assert keys.frequencies is not None
     turns = np.exp(1j * np.outer(keys.frequencies, steps))
     pairs = keys.pairs()[:, keys.seen]
     scores = (pairs @ turns).real.transpose(2, 0, 1)
