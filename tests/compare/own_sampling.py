@@ -21,3 +21,20 @@ def saying(target, drafter, k, precision, samples: bool = True, own: bool = Fals
     says = replace(made.describe(), samples=samples, own_numbers=own)
     made.describe = lambda: says
     return made
+
+
+def greedy_in_service(target, drafter, k, precision):
+    """The bundled device, which draws by its numbers only where somebody looks."""
+    made = device.load(target, drafter, k, precision)
+    sample, prefill, told = made.sample, made.prefill, []
+
+    def sampling(settings, uniforms):
+        told[:] = [settings, uniforms]
+        sample(settings, uniforms)
+
+    def prefilled(ids, budget, tap=None):
+        sample(None if getattr(tap, "unwatched", False) else told[0], told[1])
+        return prefill(ids, budget, tap)
+
+    made.sample, made.prefill = sampling, prefilled
+    return made

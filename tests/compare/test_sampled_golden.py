@@ -125,6 +125,14 @@ def test_a_free_run_parts_only_where_the_forced_one_chose_otherwise(golden, tmp_
     assert [one.prompt for one in check_generation(golden, run).findings] == [0]
 
 
+def test_in_bfloat16_what_the_numbers_cannot_call_for_fails_and_what_rounding_may_choose_does_not(golden, tmp_path):
+    """A device that samples where it is watched and is greedy in service."""
+    served = run_device(golden, f"{FACTORY}:greedy_in_service", out=tmp_path / "greedy")
+    found = check_generation(golden, served).findings
+    assert found and all("do not call for" in one.message for one in found)
+    assert not check_generation(golden, run_device(golden, out=tmp_path / "clean")).findings
+
+
 def test_a_greedy_run_is_none_over_a_golden_that_samples(golden, shallow_golden, tmp_path):
     greedy = run_device(trusted(shallow_golden), out=tmp_path / "run")
     with pytest.raises(UsageError, match="sampled in another way, or by other random numbers"):

@@ -117,6 +117,19 @@ def test_rows_that_all_turn_by_one_angle_are_not_said_to_turn_by_position():
     assert found.startswith("rotation: 16 of 16 pairs, 0 the first, turned by +1.5 (radians)")
 
 
+def test_cos_and_sin_that_are_others_are_told_by_what_all_heads_share():
+    """Sines of the pair behind: no rotation, and no pair's own factor."""
+    golden = random(60, 4, 32)
+    pairs = golden[..., :16] + 1j * golden[..., 16:]
+    angles = np.arange(60)[:, None] * 0.7 ** np.arange(16)
+    other = np.cos(angles) + 1j * np.roll(np.sin(angles), -1, axis=1)
+    turned = pairs * (other / np.exp(1j * angles))[:, None]
+    device = np.concatenate([turned.real, turned.imag], axis=-1).astype(np.float32)
+    found = said(in_rotations(wrong(golden, device, "kv.drafter.0.k")))
+    assert "rotation: cos and sin are others, alike in every head" in found
+    assert said(in_rotations(wrong(golden, golden + random(*golden.shape, seed=5), "kv.drafter.0.k"))) == ""
+
+
 def test_a_bias_before_the_rotation_is_told_from_any_other_error():
     golden, frequencies = random(ROWS, HEADS, 32), np.linspace(0.9, 0.01, 16)
     added = rotated(np.broadcast_to(random(HEADS, 32, seed=4), golden.shape), frequencies)

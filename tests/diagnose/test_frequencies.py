@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from parity.diagnose.components.frequencies import in_frequencies
 from parity.diagnose.components.seen_keys import attended
+from parity.diagnose.components.turned_queries import in_query_positions
 from tests.diagnose.test_components import wrong
 from tests.diagnose.test_keys import DIM, FIRST, HEADS, IDS, KEYS, VALUES, WEIGHT
 
@@ -25,6 +26,7 @@ class Row:
     position: int
     turning: np.ndarray
     cached: int = 0
+    stands: int | None = None
 
     values = np.pad(VALUES, ((0, 0), (0, 1), (0, 0)))
     positions, ids, sinks, frequencies = np.append(np.arange(KEYS), -1000), IDS, None, FREQUENCIES
@@ -33,8 +35,12 @@ class Row:
         at = np.arange(KEYS)[:, None]
         keys = np.where(at < self.cached, FREQUENCIES, self.turning) * at
         apart = np.exp(1j * (self.turning * self.position - keys))
-        made = Q[:, self.position, None] * K.conj() * apart * DIM**-0.5
+        made = Q[:, self.row, None] * K.conj() * apart * DIM**-0.5
         return np.pad(made, ((0, 0), (0, 1), (0, 0)))
+
+    @property
+    def row(self):
+        return self.position if self.stands is None else self.stands
 
     @property
     def scores(self):
@@ -42,7 +48,7 @@ class Row:
 
     @property
     def seen(self):
-        return np.append(np.arange(KEYS) <= self.position, False)
+        return np.append(np.arange(KEYS) <= self.row, False)
 
 
 def rows(turning, cached=0):
@@ -80,3 +86,26 @@ def test_cached_keys_that_keep_their_own_turns_are_told_from_those_that_turn_too
 def test_what_no_frequency_explains_is_not_said():
     right = given(FREQUENCIES)
     assert told(right + RNG.normal(size=right.shape)) == ""
+
+
+def moved(steps):
+    """What rows give whose queries turn so many positions further than they stand, [R, C]."""
+    made = []
+    for row, step in zip(rows(FREQUENCIES), steps, strict=True):
+        turned = replace(row, position=row.position + step, stands=row.position)
+        made.append(attended(turned, turned.seen.astype(float)))
+    return np.stack(made) @ WEIGHT.T
+
+
+def placed(device):
+    off = wrong(given(FREQUENCIES), device)
+    made = in_query_positions(off, WEIGHT[off.columns], [rows(FREQUENCIES)[number] for number in off.numbers])
+    return str(made) if made is not None and made.whole else ""
+
+
+def test_queries_that_turn_by_another_position_are_said():
+    count = KEYS - FIRST
+    assert placed(moved([-3] * count)).startswith("queries turn by the position 3 before their rows'")
+    odd = [-1 if number % 3 else -FIRST for number in range(count)]
+    assert "queries turn by other positions than their rows': 1 before (" in placed(moved(odd))
+    assert placed(given(FREQUENCIES) + RNG.normal(size=given(FREQUENCIES).shape)) == ""
