@@ -81,7 +81,7 @@ Variant = Callable[[Gated], Gated]
 def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iterator[tuple[str, Variant]]:
     """Each variant with what it says; `alpha` and `limit` are the activation's where it has them."""
     yield "gate and up exchanged", _exchanged
-    for name, act in _activations(alpha, limit) if limit < float("inf") else _plain():
+    for name, act in activations(alpha, limit) if limit < float("inf") else _plain():
         yield name, partial(_with, act=act)
     if of.gate_bias is not None:
         yield "no bias of gate", partial(_with, gate_bias=None)
@@ -193,7 +193,8 @@ def _rolled(weight: Tensor, step: int) -> Tensor:
     return weight.roll(step, 0)
 
 
-def _activations(alpha: float, limit: float) -> Iterator[tuple[str, Callable[[Tensor, Tensor], Tensor]]]:
+def activations(alpha: float, limit: float) -> Iterator[tuple[str, Callable[[Tensor, Tensor], Tensor]]]:
+    """Other activations of gate and up [R, E, I] of a clamped SwiGLU, each with what it says."""
     inf = float("inf")
     right = clamped_swiglu(alpha, limit)
     yield "no clamp", clamped_swiglu(alpha, inf)
@@ -225,6 +226,14 @@ def _activations(alpha: float, limit: float) -> Iterator[tuple[str, Callable[[Te
         for more, above in ((f" and 1 above {edge}", True), ("", False)):
             says = f"a sigmoid that is 0 below -{edge}{more}"
             yield says, partial(cut_off, cut=partial(_cut_sigmoid, edge=float(edge), above=above))
+    for reach in (2.0, 2.5, 3.0, 4.0):
+        says = f"a sigmoid that is straight from -{reach:g} to {reach:g}"
+        yield says, partial(cut_off, cut=partial(_hard, edge=reach))
+
+
+def _hard(x: Tensor, edge: float) -> Tensor:
+    """A straight line in the sigmoid's place."""
+    return (x / (2 * edge) + 0.5).clamp(0, 1)
 
 
 def _cut_sigmoid(x: Tensor, edge: float, above: bool = True) -> Tensor:

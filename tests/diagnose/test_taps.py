@@ -46,3 +46,19 @@ def test_a_stage_that_is_added_in_the_place_of_another_is_told(small_golden):
     found = in_other_stages(wrong, golden, "local")
     assert found is not None and found.whole
     assert found.says == f"target.layers.0.attn_out in the place of {ADDED}"
+
+
+def test_a_stage_of_the_row_before_that_is_added_in_some_columns_is_told(small_golden):
+    """An addition in two halves, of which one is a row late."""
+    golden, layer = small_golden, "target.layers.1"
+    out, added = (
+        stage_rows(golden, golden, golden.declared[name], device="float32", mode="local")
+        for name in (f"{layer}.out", f"{layer}.ffn_out")
+    )
+    same = (np.diff(added.prompt, prepend=-1) == 0) & (np.diff(added.round, prepend=-1) == 0)
+    late = np.where(same[:, None], np.roll(added.golden, 1, axis=0) - added.golden, 0)
+    late[:, : late.shape[1] // 2] = 0
+    wrong = WrongRows.of(replace(out, device=(out.golden + late).astype(ml_dtypes.bfloat16)), "bfloat16")
+    found = in_other_stages(wrong, golden, "local")
+    assert found is not None and found.whole
+    assert found.says.endswith(f": {layer}.ffn_out of the row before in the place of {layer}.ffn_out"), found.says

@@ -32,7 +32,7 @@ from parity.references.products.attention.projections import (
 )
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
 from parity.references.products.fixed_points import entering
-from parity.references.products.gated import Gated, _cut_by_rank, gated_experts, swiglu
+from parity.references.products.gated import Gated, _cut_by_rank, activations, gated_experts, swiglu
 from parity.references.products.halves import SecondHalf
 from parity.references.products.layers import _led_back
 from parity.references.products.norms import eps_of, normed
@@ -287,3 +287,10 @@ def test_heads_that_turn_in_part_leave_the_others_as_they_are():
     half = _partly(of, turn(plain, of.angles(at)), at, 0.5, False)
     assert torch.allclose(half[..., 4:], plain[..., 4:])
     assert torch.allclose(half[..., :4], turn(plain[..., :4], at[:, None] * of.frequencies[:2]))
+
+
+def test_a_sigmoid_in_a_straight_line_ends_where_it_is_told():
+    says = "a sigmoid that is straight from -3 to 3"
+    straight = dict(activations(alpha=1.0, limit=7.0))[says]
+    gate, up = torch.tensor([-3.5, -1.5, 0.0, 3.0, 5.0]).double(), torch.zeros(5).double()
+    assert straight(gate, up).tolist() == [0.0, -0.375, 0.0, 3.0, 5.0]

@@ -14,6 +14,9 @@ from parity.golden.views import DumpView
 SHARE = 0.98
 """A sum of so much of the error is its reason; less is a likeness."""
 
+ROWS = {0: "", -1: " of the row before", 1: " of the row behind"}
+"""Rows of the same pass that may stand in a row's place."""
+
 TAPS, HIDDEN = ("TH",), ("H",)
 """The axes of a row of taps side by side, and of one of the target's hidden states."""
 
@@ -26,10 +29,11 @@ def in_other_stages(wrong: WrongRows, golden: DumpView, mode: str) -> Component 
     axes, best = wrong.rows.named.stage.axes[1:], None
     for says, one in _taps(wrong, golden) if axes == TAPS else [("", wrong)]:
         beside = {
-            named.name: other[:, one.columns]
+            f"{named.name}{where}": other[:, one.columns]
             for named in golden.declared.values()
             if named.stage.axes[1:] == (HIDDEN if says else axes) and not (named.stage.exact or named.stage.cache)
-            for other in [_beside(one, golden, named.name, mode, fed=bool(says))]
+            for step, where in ROWS.items()
+            for other in [_beside(one, golden, named.name, mode, fed=bool(says), step=step)]
             if other is not None and other.shape == one.golden.shape
         }
         multiples = (_multiple(one, says, name, other) for name, other in beside.items())
@@ -72,8 +76,9 @@ def _in_place_of(wrong: WrongRows, says: str, beside: Mapping[str, np.ndarray]) 
     return wrong.judged(f"{says}{wrong.where}{names[one]} in the place of {names[other]}", model, 2)
 
 
-def _beside(wrong: WrongRows, golden: DumpView, name: str, mode: str, fed: bool) -> np.ndarray | None:
-    """The golden's rows of another stage at the places of the wrong rows, [R, C]; None where one has none.
+def _beside(wrong: WrongRows, golden: DumpView, name: str, mode: str, fed: bool, step: int = 0) -> np.ndarray | None:
+    """The golden's rows of another stage at the places of the wrong rows, or so many behind in the same pass, [R, C];
+    None where one has none.
 
     Args:
         fed: the wrong rows are fed by earlier passes: what these had at the same position.
@@ -85,7 +90,7 @@ def _beside(wrong: WrongRows, golden: DumpView, name: str, mode: str, fed: bool)
     labels = wrong.rows.labels.tolist()
     if fed:
         labels = [_earlier(rows, *place) for place in labels]
-    found = [places.get(tuple(place), -1) for place in labels]
+    found = [places.get((prompt, round_, position + step), -1) for prompt, round_, position in labels]
     return None if min(found) < 0 else rows.golden[found].reshape(len(found), -1).astype(np.float64)
 
 
