@@ -12,7 +12,7 @@ from parity.errors import UsageError
 from parity.metrics.dtypes import is_exact, is_float8
 from parity.tensors.hidden import MUCH
 from parity.tensors.inputs import Arrays, arrays_of
-from parity.tensors.judge import judge, same_bits, same_memory, unit
+from parity.tensors.judge import is_rounding, judge, same_bits, same_memory, unit
 from parity.tensors.presets import PRESETS, Bounds
 from parity.tensors.report import TensorReport, TensorResult, shown
 
@@ -154,5 +154,5 @@ def _check_floor(name: str, floor: Any, actual: Any, expected: Any) -> None:
         raise UsageError(f"floor of {shown(name)} is not finite everywhere")
     if same_memory(floor, expected):
         raise UsageError(f"floor of {shown(name)} is expected itself: it says nothing of rounding")
-    if same_memory(floor, actual) or (same_bits(floor, actual) and not same_bits(actual, expected)):
+    if same_memory(floor, actual) or (same_bits(floor, actual) and not is_rounding(actual, expected)):
         raise UsageError(f"floor of {shown(name)} is actual itself, bit for bit: its error is what is judged")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -73,6 +74,13 @@ def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
         return False
     mine, theirs = (np.ascontiguousarray(side).reshape(-1).view(np.uint8) for side in (one, other))
     return bool(np.array_equal(mine, theirs))
+
+
+def is_rounding(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether an array holds another's numbers rounded once to a format, or as they are."""
+    formats = (other.dtype, *map(np.dtype, (np.float32, np.float16, ml_dtypes.bfloat16)))
+    with np.errstate(over="ignore"):
+        return any(same_bits(one, other.astype(low).astype(one.dtype)) for low in formats)
 
 
 def _unfit(actual: NDArray[Any], expected: NDArray[Any], check_dtype: bool) -> Iterator[str]:
