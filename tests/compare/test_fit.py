@@ -180,3 +180,10 @@ def test_nothing_but_rows_that_are_not_finite_is_no_line():
     table = np.zeros((3, at.WIDTH))
     table[:, at.GG], table[:, at.EE] = 8, np.inf
     assert (line_fit(table, 8, True).scale, line_fit(table, 8, True).bias, line_fit(table, 8, True).noise) == (0, 0, 0)
+
+
+def test_a_standard_error_of_three_clusters_is_theirs_and_of_two_what_coherent_ones_have():
+    assert clustered(np.array([0.1, 0.1]), 30.0) == pytest.approx(30 / 2**0.5)
+    assert clustered(np.full(2, 1e-9), 30.0) == pytest.approx(30 / 2**0.5)
+    assert clustered(np.full(3, 1e-9), 30.0) < 1
+    assert clustered(np.full(3, 1e3), 30.0) == pytest.approx(30 / 3**0.5)

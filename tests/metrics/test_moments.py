@@ -61,3 +61,12 @@ def test_the_cosine_distance_is_that_of_the_vectors_for_small_errors_and_large_o
 def test_sums_that_overflow_leave_the_largest_doubt_of_a_direction():
     found = moments(GOLDEN, ERROR)
     assert cosine_distance(replace(found, dot=np.nan, error_sq=np.inf)) == 1.0
+
+
+def test_a_device_much_smaller_than_its_golden_is_read_again_as_are_constant_sides():
+    """Sums of the golden [1, -1, 2] and the device [1, -1, 1], then of one that nearly vanishes, or hardly varies."""
+    plain = Moments(3, 2 / 3, -1 / 3, 6.0, 3.0, 1.0, -2.0, 4.0, 6 - 4 / 3, 0.0)
+    assert not plain.doubtful
+    assert replace(plain, device_sq=5e-7).doubtful
+    assert replace(plain, variance=5e-7).doubtful
+    assert replace(plain, device_sq=1 / 3).doubtful, "the device is its mean everywhere"
