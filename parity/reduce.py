@@ -81,6 +81,9 @@ class Reducer:
 
         Args:
             first: where the device fails over the golden.
+
+        Raises:
+            Inconclusive: no prompt alone fails there.
         """
         self.family = self.golden.declared[first.stage].stage.template
         best = self._shorter(self._prompt(first))
@@ -97,14 +100,18 @@ class Reducer:
         return self.dump(case.ids, case.ks, 1 + sum(lengths), "reduced")
 
     def _prompt(self, first: Place) -> Shrunk:
-        """The golden's shortest prompt that fails, by the round in which the failure is known."""
+        """The golden's shortest prompt that fails alone, by the round in which the failure is known."""
         case = self.golden.manifest.case
         prompts = case.prompts
         for number in sorted(range(len(prompts)), key=lambda number: len(prompts[number].ids)):
             place = self._fails(GoldenSlice(self.golden, number, first.round))
             if place is not None:
                 return Shrunk(prompts[number].ids, case.k, place.round, place, case.schedule)
-        return Shrunk(prompts[first.prompt].ids, case.k, first.round, first, case.schedule)
+        where = f"{first.stage}, prompt {first.prompt}, round {first.round}"
+        raise Inconclusive(
+            f"nothing to reduce, and no pass: the device fails at {where}, and every prompt alone passes there on a "
+            "fresh device: it depends on what ran before, or does not repeat itself; parity diagnose asks which"
+        )
 
     def _shorter(self, case: Shrunk) -> Shrunk:
         """Prefixes: twice as long each time until one fails, then by bisection between it and the one before."""

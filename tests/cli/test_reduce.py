@@ -10,7 +10,7 @@ import pytest
 from parity.compare.report import INCONCLUSIVE, Place, Report
 from parity.compare.structure import Finding
 from parity.diagnose.ranks import RankMismatch
-from parity.errors import DeviceFailed
+from parity.errors import DeviceFailed, Inconclusive
 from parity.golden.store import Dump
 from parity.reduce import Reducer
 from tests.sample import by_night
@@ -76,3 +76,11 @@ def test_a_smaller_case_that_the_device_breaks_on_is_not_the_end(shallow_golden,
     reducer = Reducer(shallow_golden, *[None] * 2, "local", *[None] * 3, told.append)
     found = reducer.reduce(place)
     assert (len(found.ids), found.k) == (4, 2) and "device narrow failed in draft" in told[0], (found, told)
+
+
+def test_what_no_prompt_alone_shows_is_not_claimed(shallow_golden, monkeypatch):
+    """A device that is wrong on its third run: a case of it passes, and its command would not reproduce anything."""
+    monkeypatch.setattr(Reducer, "_fails", lambda reducer, golden: None)
+    reducer = Reducer(shallow_golden, *[None] * 2, "local", *[None] * 4)
+    with pytest.raises(Inconclusive, match="every prompt alone passes there on a fresh device"):
+        reducer.reduce(Place("target.logits", None, 0, 0))
