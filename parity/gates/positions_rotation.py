@@ -18,6 +18,9 @@ from parity.seam import Rotary, Side
 
 HEADS, ROWS = 2, 32768
 
+ALONE = 8
+"""Positions that are asked one at a time, as decoding does: a program of one row is another one."""
+
 
 class RotationError(Exception):
     """The device has no rotation to judge where it must have one."""
@@ -79,7 +82,10 @@ def judge_rotation(
 
 
 def _chunks(rows: int) -> list[slice]:
-    return [slice(at, at + ROWS) for at in range(0, rows, ROWS)]
+    """Many rows at once, and the last few each alone."""
+    many = max(rows - ALONE, 0)
+    together = [slice(at, min(at + ROWS, many)) for at in range(0, many, ROWS)]
+    return [*together, *(slice(at, at + 1) for at in range(many, rows))]
 
 
 def _ask(rotate: Rotary, folder: Path, side: Side, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -110,7 +116,10 @@ def _judged(what: str, schedule: RopeSchedule, x: np.ndarray, positions: np.ndar
     wrong = ""
     if outside.any():
         wrong = f"outside float32 at {outside.sum():,} of {len(x):,} positions, from {positions[outside].min():,} on; "
-        wrong += name_suspect(schedule, x, positions, np.arange(len(x)) % ROWS, got)
+        numbers = np.concatenate([np.arange(some.stop - some.start) for some in _chunks(len(x))])
+        asked = slice(None) if outside[:-ALONE].any() else slice(-ALONE, None)
+        wrong += "where one is asked alone, " if asked.start else ""
+        wrong += name_suspect(schedule, x[asked], positions[asked], numbers[asked], got[asked])
     return RotationResult(
         what,
         len(x),

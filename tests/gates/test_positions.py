@@ -167,7 +167,7 @@ def test_one_wrong_position_of_one_pair_is_red(positions_context, long_configs):
     [
         (lambda folder, side, x, positions: np.full_like(x, np.nan), "it holds NaN or infinity"),
         (lambda folder, side, x, positions: x.astype(np.float64), "float64"),
-        (lambda folder, side, x, positions: x[:, :1], "float32 [5120, 1, 64]"),
+        (lambda folder, side, x, positions: x[:, :1], "float32 [5112, 1, 64]"),
         (lambda folder, side, x, positions: [][1], "IndexError"),
     ],
     ids=["nan", "float64", "shape", "raises"],
@@ -207,6 +207,20 @@ def test_the_references_pass_every_check_that_needs_no_pass(positions_context, l
     assert target["positions"] == (131072 if WHOLE else LONG)
     assert 0.5 < target["worst"] / target["floor"] < 1.5
     assert target["halves"][1] > 1.5 * target["halves"][0]
+
+
+def alone_one_off(folder, side, x, positions):
+    """Right where many positions come at once; one row, as in decoding, turns a position too far."""
+    return device.rotate(folder, side, x, positions + (len(positions) == 1))
+
+
+def test_a_rotation_that_is_wrong_for_one_row_alone_is_red(positions_context, long_configs):
+    check = judged(positions_context(alone_one_off, configs=long_configs))[TARGET]
+    assert check.verdict == "fail", check
+    assert (
+        "outside float32 at 8 of" in check.evidence
+        and "where one is asked alone, it is one position late" in check.evidence
+    )
 
 
 @pytest.mark.parametrize("spelled", ["speculators", "silent", "no head_dim"])
