@@ -18,7 +18,7 @@ from parity.seam import Rotary, Side
 
 HEADS, ROWS = 2, 32768
 
-ALONE = 8
+ALONE = 3
 """Positions that are asked one at a time, as decoding does: a program of one row is another one."""
 
 
