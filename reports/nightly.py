@@ -108,7 +108,8 @@ def _speed(result: CellResult) -> str:
 
 def last_line(folder: NightFolder, results: Sequence[CellResult], verdict: str) -> Text:
     """The verdict with counts, then the first cell that is as bad: where it shows first, the command to repeat it."""
-    counts = Counter([*map(word, results), *("not run" for _ in folder.missing())])
+    unasked = [*("not run" for _ in folder.missing()), *("left out" for _ in folder.night.left_out)]
+    counts = Counter([*map(word, results), *unasked])
     line = Text(f"nightly verdict: {verdict}", style=STYLE[verdict])
     line.append(f" ({', '.join(f'{count} {name}' for name, count in counts.items())})", style="default")
     first = next((result for result in results if result.verdict == verdict and verdict not in (PASS, WARN)), None)

@@ -163,6 +163,7 @@ def test_cells_that_only_leaves_out_are_not_gone(again, night, cell_name, parity
     ended = parity("nightly", night.matrix, "--out", tmp_path / "some", "--only", "*numpy*", "--workers", "1")
     others = {cell_name(name) for name in DEVICES if name != "numpy"}
     assert ended.code == 0 and set(NightFolder(tmp_path / "some").night.left_out) == others
+    assert ended.last == f"nightly verdict: pass (1 pass, {len(others)} left out)"
     assert "gone" not in ended.out + parity("history", "--changes").out
     (golden,) = {one.golden_digest for one in NightFolder(tmp_path / "some").results()}
     assert set(load(str(parity.home / "history"))["golden"]) == {golden, ""}
