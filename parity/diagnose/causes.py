@@ -161,7 +161,8 @@ class CauseSearch:
         caches = [stage for stage in self._left_in_caches(first.stage) if stage not in self.read]
         self.read |= {first.stage, *caches}
         for stage in (*caches, first.stage):
-            self.parts.update(zip((stage,), parts_of(self.trials, self.rounds, stage), strict=False))
+            for part in parts_of(self.trials, self.rounds, stage):
+                self.parts[stage] = part
             if stage in self.parts and self.parts[stage].whole:
                 return
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from collections.abc import Iterable, Mapping
@@ -17,7 +16,7 @@ from parity.errors import UsageError
 from parity.golden.checkpoints import Checkpoint, Model
 from parity.golden.digests import digest_files
 from parity.golden.producer import Producer
-from parity.golden.sources import digests
+from parity.golden.sources import digest_of, digests
 from parity.golden.synthetic import NOTE, forced_by
 
 CONFIGS = ("config.json", "generation_config.json")
@@ -95,7 +94,7 @@ def producer(
             **versions,
         },
         modules=modules,
-        source_digest=hashlib.sha256("".join(f"{one} {sources[one]}\n" for one in sources).encode()).hexdigest(),
+        source_digest=digest_of(sources),
         threads=threads,
         platform=f"{platform.system()} {platform.machine()}",
         sources=sources,

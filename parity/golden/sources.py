@@ -6,7 +6,7 @@ import ast
 import hashlib
 import sys
 import sysconfig
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -75,6 +75,11 @@ def digests(modules: Iterable[str]) -> dict[str, str]:
     """Module name to the sha256 of its source; modules that say nothing (an empty `__init__`) are left out."""
     files = ((name, located(name)) for name in sorted(modules))
     return {name: digest(path) for name, path in files if path is not None and _says(path)}
+
+
+def digest_of(sources: Mapping[str, str]) -> str:
+    """sha256 over module names and the digests of their sources, in their order."""
+    return hashlib.sha256("".join(f"{name} {one}\n" for name, one in sources.items()).encode()).hexdigest()
 
 
 def digest(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
@@ -14,7 +13,7 @@ from typing import Protocol
 from parity.errors import UsageError
 from parity.factories import module_of
 from parity.golden.provenance import now
-from parity.golden.sources import digests, reached
+from parity.golden.sources import digest_of, digests, reached
 from parity.home import stamp
 from parity.nightly import commits
 from parity.nightly.engines import LocalEngine
@@ -96,9 +95,7 @@ def _resumed(folder: NightFolder, matrix: NightMatrix, commit: str, dirty: bool)
 
 def device_sources(cells: Sequence[Cell]) -> str:
     """sha256 over the source files of the cells' devices and of what they import; installed packages are left out."""
-    modules = {module_of(cell.device)[0] for cell in cells}
-    found = digests(reached(modules))
-    return hashlib.sha256("".join(f"{name} {one}\n" for name, one in found.items()).encode()).hexdigest()
+    return digest_of(digests(reached({module_of(cell.device)[0] for cell in cells})))
 
 
 OnResult = Callable[[CellResult], None]

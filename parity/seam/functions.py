@@ -26,7 +26,7 @@ class Rotary(Protocol):
         Args:
             folder: holds config.json of a target or of a drafter.
             x: float32 [S, N, D], in the checkpoint's order of the head dimensions.
-            positions: int64 [S], absolute, in any order.
+            positions: int64 [S], absolute, in any order; one alone as well, as decoding has it.
 
         Returns:
             float32 [S, N, D].
