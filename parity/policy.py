@@ -49,6 +49,7 @@ STATISTICS: dict[str, str] = {
     "l2": "",
     "median": "",
     "worst_row": "",
+    "worst_column": "",
     "largest": "",
     "scale": "",
     "bias": "",
@@ -69,12 +70,12 @@ STATISTICS: dict[str, str] = {
 }
 """Every statistic that a row can bound, with its unit; '' for those in the unit of the judge (docs/policies.md)."""
 
-OWN = ("l2", "median", "worst_row", "largest", "scale", "bias")
+OWN = ("l2", "median", "worst_row", "worst_column", "largest", "scale", "bias")
 """The statistics measured against the noise floor."""
 
 
 LIMITS: dict[str, Limit | dict[str, Limit]] = {
-    **{name: {"noise": Limit.NOISE, "relative": Limit.RELATIVE} for name in ("l2", "median", "worst_row")},
+    **{name: {"noise": Limit.NOISE, "relative": Limit.RELATIVE} for name in ("l2", "median", "worst_row", "worst_column")},
     "largest": {"noise": Limit.NOISE, "relative": Limit.ELEMENT},
     **{name: {"noise": Limit.ERRORS, "relative": Limit.RELATIVE} for name in ("scale", "bias")},
     **dict.fromkeys(("cosine_distance", "pearson_distance"), Limit.DISTANCE),
@@ -96,6 +97,7 @@ PARTIAL = {
     "bias": "a direction that all have in common",
     "unlike": "bits",
     "median": "half of the rows",
+    "worst_column": "what many rows have in one place",
 }
 """What says nothing of the rest of an error, and what of it it does speak of."""
 

@@ -163,7 +163,7 @@ PLAIN = ("l2", "median", "worst_row")
 """As plain figures the relative error itself."""
 
 EMPTY = dict.fromkeys(("l2", "median", "r_ratio", *DISTANCES, *SHARES, *TOPS, *DIRECTED), ALLOWED) | dict.fromkeys(
-    ("beyond_tolerance", "worst_row", "largest"), WHOLE
+    ("beyond_tolerance", "worst_row", "worst_column", "largest"), WHOLE
 )
 """The relative error, or share, from which a bound that allows it says nothing, by statistic."""
 
@@ -213,7 +213,7 @@ def _plain(device: PairMetrics, floor: PairMetrics, row: Row) -> dict[str, float
     same = (
         *(SHARES if not {*SIZES} & {*row.bounds} else ()),
         *TOPS,
-        *((*PLAIN, *DIRECTED) if row.judge == "relative" else ()),
+        *((*PLAIN, *DIRECTED, "worst_column") if row.judge == "relative" else ()),
     )
     allowed = {name: bound.warn for name, bound in row.bounds.items() if name in same}
     allowed |= {name: sqrt((1 - row.bounds[name].warn) ** -2 - 1) for name in DISTANCES if name in row.bounds}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.compare import statistics
+from parity.compare.columns import ColumnErrors
 from parity.compare.evidence import Lack, lack
 from parity.compare.places import first_of, labels, where
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, StageResult, join
@@ -107,9 +108,11 @@ def judge_numbers(rows: StageRows, excluded: np.ndarray, row: Row) -> tuple[Stag
     keep = ~excluded
     figures = errors.statistics(keep) if keep.any() else {}
     figures |= _directed(rows, keep, row) if figures else {}
+    columns = ColumnErrors.of(rows, keep, unit) if "worst_column" in row.bounds else None
+    figures |= {"worst_column": columns.worst} if columns and figures else {}
     seen = statistics.Measurement(rows, device, floor, row)
     figures |= {name: statistics.STATISTICS[name](seen) for name in row.bounds if name not in OWN}
-    missing = lack(rows, device, floor, row, errors.allowed(row))
+    missing = lack(rows, device, floor, row, errors.allowed(row) | _allowed(columns, row))
     verdict = _verdict(figures, row, missing)
     topk = _overlap(rows.golden, rows.device) if rows.named.stage.part == "logits" else {}
     result = StageResult(
@@ -124,7 +127,7 @@ def judge_numbers(rows: StageRows, excluded: np.ndarray, row: Row) -> tuple[Stag
         x=figures | _plain(device, floor, unit) | (_missed(rows, topk) if unit == "noise" else {}),
         bounds={name: (bound.ok, bound.warn) for name, bound in row.bounds.items()},
         topk=topk,
-        **(failing_place(errors, row) if verdict in (FAIL, WARN) else {}),
+        **(failing_place(errors, row, columns) if verdict in (FAIL, WARN) else {}),
         note=missing.note if missing else "",
     )
     return result, check_values(rows, device, floor)
@@ -137,6 +140,13 @@ def _verdict(figures: dict[str, float], row: Row, missing: Lack | None) -> str:
     verdicts = [bound_verdict(figures[name], bound) for name, bound in row.bounds.items() if name in figures]
     verdicts += [INCONCLUSIVE] if missing or len(verdicts) < len(row.bounds) else []
     return join(verdicts)
+
+
+def _allowed(columns: ColumnErrors | None, row: Row) -> dict[str, float]:
+    """As `RowErrors.allowed`, of columns."""
+    if columns is None or row.judge != "noise":
+        return {}
+    return {"worst_column": row.bounds["worst_column"].warn * float(columns.noise.max(initial=0.0))}
 
 
 def _directed(rows: StageRows, keep: np.ndarray, row: Row) -> dict[str, float]:
@@ -180,14 +190,20 @@ def bound_verdict(value: float, bound: Bound) -> str:
     return PASS if value <= bound.ok else WARN if value <= bound.warn else FAIL
 
 
-def failing_place(errors: RowErrors, row: Row) -> dict[str, Any]:
+def failing_place(errors: RowErrors, row: Row, columns: ColumnErrors | None = None) -> dict[str, Any]:
     """The worst row, and the first one beyond its own bound: in the first tensor (by round, then prompt) that breaks a
     bound alone. Where that tensor is off as a whole (a scale, a bias) and no row of it is, its worst row stands for it.
+    Where a column is off and no row as a whole is, its rows are those that are off in it.
     """
     from parity.compare.relations import CLEARLY
 
     rows, keep = errors.rows, ~errors.excluded
     bad, size = errors.bad(row), errors.device / errors.floor
+    if columns is not None and columns.worst > (bound := row.bounds["worst_column"].warn):
+        place = columns.place(rows.golden.shape[1:])
+        if not bad.any():
+            bad = columns.bad(rows, keep, bound)
+        return where(rows, bad, keep, size) | {"column": place}
     first = None
     for round_, prompt in sorted(set(zip(rows.round[keep].tolist(), rows.prompt[keep].tolist(), strict=True))):
         inside = keep & (rows.round == round_) & (rows.prompt == prompt)

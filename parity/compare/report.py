@@ -83,6 +83,7 @@ class StageResult:
     bugs contradict the scores that they were made from. `marks` say whose error it is (see `places.mark`); `note` why a
     stage is inconclusive, or a choice is wrong alone. `first` and `worst` are rows: where some are
     beyond their own bound the first and the worst of those, counted by `bad_rows`; `relation` says which they are.
+    `column` is the index within a row of the worst column, where that is beyond its bound.
     `evidence` is what the verdict rests on: whole tensors, a sketch, best logits; `intervals` are the ends of what a
     sketch tells of each figure, `not_judged` is what it says nothing of.
     """
@@ -110,6 +111,7 @@ class StageResult:
     worst: Place | None = None
     bad_rows: int = 0
     relation: str = ""
+    column: tuple[int, ...] | None = None
     marks: tuple[str, ...] = ()
     note: str = ""
     evidence: str = WHOLE
@@ -121,6 +123,7 @@ class StageResult:
         """The worst row beside the first, and which rows are bad; '' where there is nothing to add."""
         parts = [f"worst at {self.worst.row}"] if self.worst is not None and self.worst != self.first else []
         parts += [f"{self.bad_rows} of {self.rows} rows"] if self.bad_rows else []
+        parts += [f"column {', '.join(map(str, self.column))} of a row"] if self.column is not None else []
         return ", ".join(parts) + (f": {self.relation}" if self.relation else "")
 
 

@@ -21,7 +21,7 @@ OF_A_NIGHT = ["night", "started", "recorded"]
 OF_A_CELL = ["cell_verdict", "golden", "device_spec", "precision", "k", "tp", "case", "device", "family", "policy"]
 HIGHER = ("relative", "relative_forced", "over_baseline")
 """Of the figures that are judged by their past, those of which more is better."""
-DISTANCES = ("l2", "median", "worst_row", "largest")
+DISTANCES = ("l2", "median", "worst_row", "worst_column", "largest")
 """Relative errors, in whatever unit: never below 0."""
 SKEW = timedelta(days=1)
 """The most that the clocks of two machines are taken to differ by, their zones included."""
