@@ -52,7 +52,7 @@ SMALLER: dict[str, tuple[Smaller, tuple[str, ...]]] = {
     "sketch 8, some positions": (Smaller(8, logits="top:8", positions=POSITIONS), ()),
     "sketch 6, some positions and stages": (Smaller(6, logits="top:8", positions=POSITIONS), STAGES),
 }
-UNSEEN = ("largest", "unlike", "rows")
+UNSEEN = ("worst_column", "largest", "unlike", "rows")
 
 
 def coverage(chosen: argparse.Namespace) -> None:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     "--without",
     default="",
     metavar="NAME,…",
-    help="Leave these bounds out where sketches or best logits say nothing of them, as in largest,unlike "
+    help="Leave these bounds out where sketches or best logits say nothing of them, as in worst_column,largest "
     "(docs/smaller-goldens.md); such a stage is inconclusive otherwise.",
 )
 @click.option("--all", "whole", is_flag=True, help="Print every stage family, those that pass as well.")

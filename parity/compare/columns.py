@@ -23,8 +23,9 @@ class ColumnErrors:
     a ULP, whichever is largest.
 
     Attributes:
-        ratio: float64 [C]; zeros for fewer than `LEAST_ROWS` rows.
-        noise: float64 [C], over the row's RMS; ones where the figures are plain ones.
+        ratio: float64 [C].
+        noise: float64 [C], over the row's RMS; ones where the figures are plain ones. Both are zeros for fewer than
+            `LEAST_ROWS` rows.
     """
 
     ratio: np.ndarray
@@ -36,7 +37,7 @@ class ColumnErrors:
         golden, device = _flat(rows.golden), _flat(rows.device)
         noise = np.ones(golden.shape[1])
         if keep.sum() < LEAST_ROWS:
-            return cls(np.zeros(golden.shape[1]), noise)
+            return cls(np.zeros(len(noise)), np.zeros(len(noise)))
         if unit == "noise":
             own = _root_mean_squares(golden, _flat(rows.noise_floor), keep)
             noise = row_floors(own, np.zeros(len(own), bool), NOISY)

@@ -199,11 +199,9 @@ def failing_place(errors: RowErrors, row: Row, columns: ColumnErrors | None = No
 
     rows, keep = errors.rows, ~errors.excluded
     bad, size = errors.bad(row), errors.device / errors.floor
-    if columns is not None and columns.worst > (bound := row.bounds["worst_column"].warn):
-        place = columns.place(rows.golden.shape[1:])
-        if not bad.any():
-            bad = columns.bad(rows, keep, bound)
-        return where(rows, bad, keep, size) | {"column": place}
+    if columns is not None and not bad.any() and columns.worst > (bound := row.bounds["worst_column"].warn):
+        place = {"column": columns.place(rows.golden.shape[1:])}
+        return where(rows, columns.bad(rows, keep, bound), keep, size) | place
     first = None
     for round_, prompt in sorted(set(zip(rows.round[keep].tolist(), rows.prompt[keep].tolist(), strict=True))):
         inside = keep & (rows.round == round_) & (rows.prompt == prompt)

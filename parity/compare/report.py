@@ -83,7 +83,7 @@ class StageResult:
     bugs contradict the scores that they were made from. `marks` say whose error it is (see `places.mark`); `note` why a
     stage is inconclusive, or a choice is wrong alone. `first` and `worst` are rows: where some are
     beyond their own bound the first and the worst of those, counted by `bad_rows`; `relation` says which they are.
-    `column` is the index within a row of the worst column, where that is beyond its bound.
+    `column` is the index within a row of a column that is beyond its bound while no row is beyond its own.
     `evidence` is what the verdict rests on: whole tensors, a sketch, best logits; `intervals` are the ends of what a
     sketch tells of each figure, `not_judged` is what it says nothing of.
     """

@@ -17,7 +17,7 @@ from tests.torture.bases import Bases, lay_out, manifest, rewrite, sealed
 SIDES = ("golden", "run")
 KEPT = re.compile(r"case\.(kept.*|positions)")
 """Fields that say what is kept in place of whole tensors: attacked where something is."""
-LESS = ("--without", "largest")
+LESS = ("--without", "worst_column,largest")
 """What sketches say nothing of: without it the clean pair is inconclusive, and every attack refused."""
 LABELS = re.compile(
     r"created|producer\.(name|threads|platform|versions.*|notes.*|modules.*|sources.*|source_digest|parts.*)|corroborations.*"
