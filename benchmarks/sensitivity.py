@@ -79,12 +79,15 @@ class Bench:
             weights = model.outer if feed.layer is None else model.layers[feed.layer]
             kept.append((weights, feed.weight, weights[feed.weight]))
         for weights, name, value in kept:
-            noise = np.random.default_rng(0).standard_normal(value.shape, np.float32)
-            weights[name] = Array(value.held * (1 + np.float32(e) * noise), value.dtype)
+            weights[name] = Array(self.perturbed(value.held, e), value.dtype)
         report = judge(self.case, self.device, mode, self.policy)[1]
         for weights, name, value in reversed(kept):
             weights[name] = value
         return report
+
+    def perturbed(self, weight: np.ndarray, e: float) -> np.ndarray:
+        """A weight with an error of relative size e."""
+        return weight * (1 + np.float32(e) * np.random.default_rng(0).standard_normal(weight.shape, np.float32))
 
 
 @dataclass(frozen=True)

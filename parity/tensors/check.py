@@ -12,9 +12,14 @@ from parity.errors import UsageError
 from parity.metrics.dtypes import is_exact, is_float8
 from parity.tensors.hidden import MUCH
 from parity.tensors.inputs import Arrays, arrays_of
-from parity.tensors.judge import is_rounding, judge, same_bits, same_memory, unit
+from parity.tensors.judge import is_rounding, judge, same_bits, same_memory, shared_errors, unit
 from parity.tensors.presets import PRESETS, Bounds
 from parity.tensors.report import TensorReport, TensorResult, shown
+
+
+COPIED = 0.5
+"""Share of the errors beyond a rounding that a floor may have in common with what is judged: two ways to round one
+sum, each off by several ULP, seldom meet in the same bits."""
 
 
 def compare_tensors(
@@ -156,3 +161,6 @@ def _check_floor(name: str, floor: Any, actual: Any, expected: Any) -> None:
         raise UsageError(f"floor of {shown(name)} is expected itself: it says nothing of rounding")
     if same_memory(floor, actual) or (same_bits(floor, actual) and not is_rounding(actual, expected)):
         raise UsageError(f"floor of {shown(name)} is actual itself, bit for bit: its error is what is judged")
+    if (share := shared_errors(floor, actual, expected)) > COPIED:
+        what = f"{share:.0%} of the elements that are off by more than a rounding"
+        raise UsageError(f"floor of {shown(name)} is actual itself in {what}: its error is what is judged")

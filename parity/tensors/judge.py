@@ -76,6 +76,22 @@ def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return bool(np.array_equal(mine, theirs))
 
 
+SEVERAL = 16
+"""Errors beyond a rounding from which a share of them says something."""
+
+
+def shared_errors(one: NDArray[Any], other: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Of the elements of which `other` is further off than a rounding, the share that `one` has the same number in, both
+    in the coarser dtype of the three; 0 for fewer than `SEVERAL` or where the dtypes are not measured."""
+    coarser = unit(one, other)
+    if coarser is None or not is_float(expected.dtype) or not one.shape == other.shape == expected.shape:
+        return 0.0
+    coarser = unit_of(coarser, expected.dtype)
+    mine, theirs, true = (ordinals(side.reshape(-1), coarser) for side in (one, other, expected))
+    off = distance(true, theirs) > 1
+    return float((mine == theirs)[off].mean()) if off.sum() >= SEVERAL else 0.0
+
+
 def is_rounding(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Whether an array holds another's numbers rounded once to a format, or as they are."""
     formats = (other.dtype, *map(np.dtype, (np.float32, np.float16, ml_dtypes.bfloat16)))

@@ -10,6 +10,8 @@ import parity
 
 ROWS = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
 NEAR = ROWS * np.float32(1 + 1e-7)
+OFF = ROWS * np.float32(1.02)
+MOSTLY = np.concatenate([ROWS[:1] * np.float32(1 + 1e-6), OFF[1:]])
 
 
 class Ends:
@@ -33,6 +35,8 @@ class Ends:
         ),
         (lambda golden: parity.compare_tensors(NEAR, ROWS, floor=NEAR), "floor of .* is actual itself"),
         (lambda golden: parity.compare_tensors(NEAR, ROWS, floor=NEAR.copy()), "floor of .* is actual itself"),
+        (lambda golden: parity.compare_tensors(OFF, ROWS, floor=MOSTLY), "is actual itself in 8[0-9]% of the elements"),
+        (lambda golden: parity.compare_tensors(OFF, ROWS, floor=OFF.astype(np.float16)), "is actual itself in 100%"),
         (lambda golden: parity.compare_tensors(NEAR, ROWS, floor=-ROWS), "l2 = 2, 3 times that is 6"),
         (
             lambda golden: parity.compare_tensors(NEAR, ROWS, floor=ROWS[:4]),
