@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
 STARTUP, KEPT, LEAST = 3.0, 0.5, 10
 """Seconds until pytest runs the first test, and of a golden that is kept; tests that run whatever they cost."""
+
+READERS = ("tests/meta/test_frozen.py",)
+"""Tests of what every module of the core holds: they run no line of one, and judge what its import makes."""
 
 
 class Reach:
@@ -38,12 +42,17 @@ class Reach:
     def tests(self, module: Path, first: int, last: int, budget: float) -> tuple[list[str], float]:
         """Tests that reach one of these lines, the cheapest first, up to so many seconds; and what they cost.
 
-        A line that is compiled (numba) or runs at import has none: then those that reach the module.
+        A line that is compiled (numba) has none, and one that runs at import has at most whoever came first: then
+        those that reach the module, and behind what the import makes, the readers of all modules.
         """
         lines = self.lines(module)
         found = {test for line in range(first, last + 1) for test in lines.get(line, ())}
-        found = found or {test for tests in lines.values() for test in tests}
-        return self._cheapest({test for test in found if test in self.costs}, budget)
+        imported = runs_at_import((self.tree / module).read_text(), first)
+        if imported or not found:
+            found |= {test for tests in lines.values() for test in tests}
+        readers = [test for test in sorted(self.costs) if imported and test.startswith(READERS)]
+        chosen, cost = self._cheapest({test for test in found if test in self.costs} - {*readers}, budget)
+        return chosen + readers, cost + sum(self.costs[test] for test in readers)
 
     def _cheapest(self, tests: set[str], budget: float) -> tuple[list[str], float]:
         """By cost, fixtures included, which the first test that needs one pays."""
@@ -64,3 +73,9 @@ class Reach:
 
     def _paid(self, fixtures: set[str]) -> float:
         return sum(self.fixtures.get(name, 0.0) for name in fixtures)
+
+
+def runs_at_import(source: str, line: int) -> bool:
+    """Whether a line lies in no function's body: decorators, defaults and what a class or a module holds."""
+    functions = [one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return not any(one.body[0].lineno <= line <= (one.end_lineno or 0) for one in functions)
