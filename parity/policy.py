@@ -75,7 +75,10 @@ OWN = ("l2", "median", "worst_row", "worst_column", "largest", "scale", "bias")
 
 
 LIMITS: dict[str, Limit | dict[str, Limit]] = {
-    **{name: {"noise": Limit.NOISE, "relative": Limit.RELATIVE} for name in ("l2", "median", "worst_row", "worst_column")},
+    **{
+        name: {"noise": Limit.NOISE, "relative": Limit.RELATIVE}
+        for name in ("l2", "median", "worst_row", "worst_column")
+    },
     "largest": {"noise": Limit.NOISE, "relative": Limit.ELEMENT},
     **{name: {"noise": Limit.ERRORS, "relative": Limit.RELATIVE} for name in ("scale", "bias")},
     **dict.fromkeys(("cosine_distance", "pearson_distance"), Limit.DISTANCE),

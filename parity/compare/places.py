@@ -108,7 +108,7 @@ def mark(results: Sequence[StageResult], golden: DumpView, mode: str) -> list[St
     A step persists in a stage that is computed from this one, a spike does not. What is inherited and more than
     its inputs' excess is `grown` too: only a local comparison can tell whether it adds an error of its own. A
     choice made from scores beyond their bounds is theirs, unless it contradicts them; where they are within their
-    bounds it is of its `scores` still, in which a column is off that no bound sees. In a local comparison nothing is
+    bounds it is of its `scores` still, in which elements are off that no bound sees. In a local comparison nothing is
     inherited. In a chain of passes all that an earlier pass shows is an input of the later ones, and nothing that first
     shows in a later one is.
     """

@@ -16,7 +16,6 @@ from parity.tensors.judge import is_rounding, judge, same_bits, same_memory, sha
 from parity.tensors.presets import PRESETS, Bounds
 from parity.tensors.report import TensorReport, TensorResult, shown
 
-
 COPIED = 0.5
 """Share of the errors beyond a rounding that a floor may have in common with what is judged: two ways to round one
 sum, each off by several ULP, seldom meet in the same bits."""

@@ -81,8 +81,10 @@ SEVERAL = 16
 
 
 def shared_errors(one: NDArray[Any], other: NDArray[Any], expected: NDArray[Any]) -> float:
-    """Of the elements of which `other` is further off than a rounding, the share that `one` has the same number in, both
-    in the coarser dtype of the three; 0 for fewer than `SEVERAL` or where the dtypes are not measured."""
+    """Of the elements that `other` has wrong by more than a rounding, the share of which `one` has the same number.
+
+    Numbers are those of the coarsest dtype of the three; 0 for fewer than `SEVERAL` or where dtypes are not measured.
+    """
     coarser = unit(one, other)
     if coarser is None or not is_float(expected.dtype) or not one.shape == other.shape == expected.shape:
         return 0.0
