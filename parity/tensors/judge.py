@@ -76,6 +76,9 @@ def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return bool(np.array_equal(mine, theirs))
 
 
+FORMATS = tuple(map(np.dtype, (np.float32, np.float16, ml_dtypes.bfloat16)))
+"""What numbers are rounded to before they are kept in a wider dtype."""
+
 SEVERAL = 16
 """Errors beyond a rounding from which a share of them says something."""
 
@@ -91,14 +94,16 @@ def shared_errors(one: NDArray[Any], other: NDArray[Any], expected: NDArray[Any]
     coarser = unit_of(coarser, expected.dtype)
     mine, theirs, true = (ordinals(side.reshape(-1), coarser) for side in (one, other, expected))
     off = distance(true, theirs) > 1
+    with np.errstate(over="ignore"):
+        for low in FORMATS:
+            off &= theirs != ordinals(expected.reshape(-1).astype(low), coarser)
     return float((mine == theirs)[off].mean()) if off.sum() >= SEVERAL else 0.0
 
 
 def is_rounding(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Whether an array holds another's numbers rounded once to a format, or as they are."""
-    formats = (other.dtype, *map(np.dtype, (np.float32, np.float16, ml_dtypes.bfloat16)))
     with np.errstate(over="ignore"):
-        return any(same_bits(one, other.astype(low).astype(one.dtype)) for low in formats)
+        return any(same_bits(one, other.astype(low).astype(one.dtype)) for low in (other.dtype, *FORMATS))
 
 
 def _unfit(actual: NDArray[Any], expected: NDArray[Any], check_dtype: bool) -> Iterator[str]:
