@@ -44,9 +44,9 @@ def refused(made, *of, **more) -> str:
 
 def test_a_limit_is_by_statistic_and_by_judge_and_else_by_the_unit():
     assert {name: limit(name, "noise") for name in OWN} == {
-        "l2": Limit.NOISE, "median": Limit.NOISE, "worst_row": Limit.NOISE, "worst_column": Limit.NOISE, "largest": Limit.NOISE,
-        "scale": Limit.ERRORS, "bias": Limit.ERRORS,
-    }  # fmt: skip
+        **dict.fromkeys(("l2", "median", "worst_row", "worst_column", "largest"), Limit.NOISE),
+        **dict.fromkeys(("scale", "bias"), Limit.ERRORS),
+    }
     assert {name: limit(name, "relative") for name in OWN} == dict.fromkeys(OWN, Limit.RELATIVE) | {
         "largest": Limit.ELEMENT
     }
