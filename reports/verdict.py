@@ -233,8 +233,9 @@ def not_shown(report: Report) -> str:
     blind = families.pop("", {})
     told = [f"{first} ({', '.join(hidden)})" for first, hidden in families.items()]
     count = len(report.not_shown)
-    said = f"{count} of {count + len(report.stages)} stages; an error in one of them shows first in {'; '.join(told)}"
-    return said + (f"; in none: {', '.join(blind)}" if blind else "")
+    where = [f"an error in one of them shows first in {'; '.join(told)}"] if told else []
+    where += [f"{'in none' if told else 'an error in one of them shows nowhere'}: {', '.join(blind)}"] if blind else []
+    return "; ".join([f"{count} of {count + len(report.stages)} stages", *where])
 
 
 def _family(name: str) -> str:
