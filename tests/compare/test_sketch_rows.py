@@ -264,3 +264,9 @@ def test_sketches_of_one_seed_compare_by_the_fewer_numbers():
     other = SimpleNamespace(sides=(Record(np.arange(1), GOLDEN[:1], Form(sketch=8, seed=3)),))
     with pytest.raises(UsageError, match=r"^golden and run were sketched by the seeds 3 and 7: sketches of one seed"):
         _sketch([one, other])
+
+
+def test_a_figure_that_a_sketch_gives_no_estimate_of_is_the_middle_of_its_interval():
+    result, _ = judged(GOLDEN * 1.02, policy(l2=(9, 9), r_ratio=(9, 9)))
+    low, high = result.intervals["r_ratio"]
+    assert low < high and result.x["r_ratio"] == pytest.approx((low + high) / 2)
