@@ -33,7 +33,7 @@ CALIBRATED = {
     "largest": {"local": 1.95, "chained": 2.97},
     "worst_column": {"local": 1.12, "chained": 2.03},
 }
-"""Clean maxima in x noise: the largest of 1,008 comparisons and of those of docs/calibration.md; of columns its last."""
+"""Clean maxima, x noise: the largest of 1,008 comparisons and of those of docs/calibration.md; of columns the last."""
 
 LEVELS = ("scale", "bias")
 """In standard errors a bound is a level of significance and no size: a lower one only alarms more often."""
