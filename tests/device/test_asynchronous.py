@@ -38,12 +38,18 @@ def caches(pipeline):
     return [pipeline.engine.host(one)[:, :-1] for model in models for pair in model.caches for one in pair]
 
 
-def assert_same(waiting, ahead):
-    """Lengths, and every row of every cache but the trash slot, dead ones included."""
+ORDER = 32 * 2.0**-23
+"""Of the largest number of a cache: lanes attend over the longest one's rows, and where zeros that pad a product change
+the order of its sums (OpenBLAS on Zen, not on Haswell) clean caches differ by up to 1.4e-6."""
+
+
+def assert_same(waiting, ahead, within=0.0):
+    """Lengths, and every row of every cache but the trash slot, dead ones included: bit for bit, or within a share of
+    the cache's largest number."""
     for side in ("target", "drafter"):
         assert getattr(waiting, side).length == getattr(ahead, side).length, side
     for number, (right, own) in enumerate(zip(caches(waiting), caches(ahead), strict=True)):
-        assert np.array_equal(right, own), number
+        assert np.abs(right.astype(np.float64) - own).max() <= within * np.abs(right).max(), number
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +116,7 @@ def test_sequences_of_any_length_share_every_round_until_their_own_end(load, pro
     waiting = load(max_positions=64)
     for prompt, budget, run, lane in zip(given, budgets, runs, ahead.lanes, strict=True):
         assert run == waiting.generate(prompt, budget)
-        assert_same(waiting, lane)
+        assert_same(waiting, lane, ORDER)
     assert ahead.sent == max(len(run.acceptance_lengths) for run in runs)
 
 
