@@ -39,7 +39,7 @@ def caches(pipeline):
 
 
 ORDER = 32 * 2.0**-23
-"""Of the largest number of a cache. The order of a product's sums is the BLAS's: on an AMD EPYC the caches of five lanes
+"""Of the largest number of a cache. The BLAS orders a product's sums: on an AMD EPYC the caches of five lanes
 are up to 1.4e-6 off those of each alone, on other machines equal."""
 
 
