@@ -91,7 +91,7 @@ def test_a_prompt_that_emits_nothing_is_told_and_the_next_one_is_judged(judges):
 def test_what_ends_a_text_is_the_last_token_of_one_that_no_budget_ended(judges):
     ended, long = told((5, 9), (1,), finish="eos"), told((5, 9, 1), (1, 1))
     behind = "prompt p0: the free run continues behind token 9, which ends a text"
-    assert [one.message for one in check_generation(dump(long, ended), dump(long, ended)).findings][0] == behind
+    assert next(one.message for one in check_generation(dump(long, ended), dump(long, ended)).findings) == behind
     assert behind not in [one.message for one in check_generation(dump(long, long), dump(long, long)).findings]
 
 
