@@ -176,7 +176,10 @@ def test_scores_say_nothing_where_adding_them_may_move_them_by_all_noise(told, r
     side = Side(tokens(0, 0, 3), seen, ranks=ranks)
     assert told(side, of=unchecked) == [hidden, hidden, False]
     assert told(side, of=unchecked, rows=tokens(0, 0, 3, first=6)) == [hidden, False, False]
-    for silent in (Side(tokens(0, 0, 3), seen, (TOKENS,), ranks=ranks), Side(tokens(0, 0, 3), None, (LOGITS,), ranks=2)):
+    for silent in (
+        Side(tokens(0, 0, 3), seen, (TOKENS,), ranks=ranks),
+        Side(tokens(0, 0, 3), None, (LOGITS,), ranks=2),
+    ):
         assert told(silent, of=unchecked) == told(side, of=unchecked, lacks=(LOGITS,)) == [False] * 3
         assert told(silent, side, of=unchecked) == [hidden, hidden, False]
 
