@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parity.compare import hidden_experts
-from parity.compare.hidden_experts import FINER, SUSPECT, Choice, HiddenExperts, swaps
+from parity.compare.hidden_experts import FINER, PATIENCE, SUSPECT, TIPPING, TRIALS, Choice, HiddenExperts, swaps
 from parity.compare.rows import StageRows
 from parity.compare.scores import NOISE_SIGMAS
 from parity.errors import UsageError
@@ -212,3 +212,210 @@ def test_a_sketch_on_either_side_is_refused_and_best_logits_are_not(search, monk
     assert kept(best, best, sketch) is kept(whole, whole, whole) is None
     found.truth.keeps = found.run.keeps = False
     assert kept(sketch, sketch) is None
+
+
+def test_a_layer_that_knows_nothing_of_a_row_hides_no_later_one(search):
+    found = search({}, contents=lambda *place: np.array([[0, 1]]))
+    found._noises = {0: {}, 1: {SPOTS[1]: (0, 0.25)}}
+    basis = SimpleNamespace(contents=lambda *place: np.array([[3.0, 2.0, 1.9]], np.float32))
+    assert [one.place[3] for one in found._choices(basis, [0, 1], SPOTS[1])] == [EXPERTS]
+
+
+def choice(row: int, expert: int = 0, margin: float = 0.1, prompt: int = 0, round_: int = 1) -> Choice:
+    return Choice(("bfloat16", prompt, round_, EXPERTS), row, (expert,), margin)
+
+
+@pytest.fixture
+def inferring(search, monkeypatch):
+    """An inference of scripted picks, by how often it asked, of which some are taken; what it did is in `done`."""
+
+    def make(picks, taken=lambda count, row: True, blind: bool = False) -> HiddenExperts:
+        found = search({})
+        found.done = []
+
+        def picked(basis):
+            found.done.append(("picks", basis if isinstance(basis, str) else "truth"))
+            count = sum(what == "picks" for what, _ in found.done) - 1
+            return {(OUT, (0, 1, one.row)): one for one in picks(count)}
+
+        def again(chosen):
+            found.done.append(("again", sorted(row for rows in chosen.values() for row in rows)))
+            return f"run {sum(what == 'again' for what, _ in found.done)}"
+
+        def nearer(basis, trial, stage, spot) -> bool:
+            return stage == OUT and taken(sum(what == "picks" for what, _ in found.done) - 1, spot[2])
+
+        for name, does in (("picks", picked), ("again", again), ("_nearer", nearer)):
+            monkeypatch.setattr(found, name, does)
+        monkeypatch.setattr(found, "_assuming", lambda chosen: chosen)
+        monkeypatch.setattr(HiddenExperts, "blind_prefill", blind)
+        return found
+
+    return make
+
+
+def runs(found: HiddenExperts) -> list[list[int]]:
+    """The rows of which choices were tried, run by run."""
+    return [rows for what, rows in found.done if what == "again"]
+
+
+@pytest.mark.parametrize("blind", [False, True])
+def test_where_no_row_asks_for_other_experts_none_are_inferred(inferring, blind):
+    found = inferring(lambda count: [], blind=blind)
+    assert found.infer() is None and found.unresolved == [] and found.done == [("picks", "truth")]
+
+
+def test_choices_that_come_nearer_are_taken_and_the_next_are_sought_beside_them(inferring):
+    found = inferring(lambda count: [[choice(3), choice(4)], [choice(5)], []][count])
+    due = {("bfloat16", 0, 1, EXPERTS): {3: (0,), 4: (0,), 5: (0,)}}
+    assert found.infer() == found.chosen == due and runs(found) == [[3, 4], [3, 4, 5]]
+    assert [basis for what, basis in found.done if what == "picks"] == ["truth", "run 1", "run 2"]
+    assert found.tried == {choice(3), choice(4), choice(5)}
+
+
+def test_where_some_come_no_nearer_the_reference_runs_again_without_them(inferring):
+    found = inferring(lambda count: [[choice(3), choice(4)], []][count], lambda count, row: row == 4)
+    assert found.infer() == {("bfloat16", 0, 1, EXPERTS): {4: (0,)}} and runs(found) == [[3, 4], [4]]
+    assert [basis for what, basis in found.done if what == "picks"] == ["truth", "run 2"]
+
+
+@pytest.mark.parametrize("blind", [False, True])
+def test_four_runs_in_a_row_that_explain_nothing_are_the_last(inferring, blind):
+    found = inferring(lambda count: [choice(count)], lambda count, row: False, blind)
+    assert found.infer() is None and runs(found) == [[0], [1], [2], [3]] and PATIENCE == 4
+    assert found.unresolved == ([choice(4)] if blind else [])  # what was not tried, where no prefill shows it
+    found = inferring(lambda count: [choice(count)], lambda count, row: count == 2, blind)
+    assert found.infer() == {("bfloat16", 0, 1, EXPERTS): {2: (0,)}} and len(runs(found)) == 2 + 1 + 4
+
+
+def test_what_is_left_behind_the_last_run_is_unresolved(inferring):
+    found = inferring(lambda count: [choice(count)])
+    assert len(found.infer()["bfloat16", 0, 1, EXPERTS]) == TRIALS == 64 and len(runs(found)) == TRIALS
+    assert found.unresolved == [choice(TRIALS)]
+
+
+def test_close_choices_are_tipped_twice_the_closest_of_a_row_alone(search, monkeypatch):
+    found, asked = search({}), []
+    found.chosen = {("bfloat16", 0, 1, EXPERTS): {9: (7,)}}
+    each = [[choice(3, 1, 0.2), choice(3, 2, 0.1), choice(4, 3, 0.3)], [choice(3, 4), choice(5, 5)], [choice(6, 6)]]
+
+    def close(basis, prompts, chosen):
+        asked.append((basis if isinstance(basis, str) else "truth", prompts))
+        return each[len(asked) - 1]
+
+    monkeypatch.setattr(found, "close", close)
+    monkeypatch.setattr(found, "again", lambda chosen: f"run with {sorted(chosen.popitem()[1].items())}")
+    first, second = "run with [(3, (2,)), (4, (3,)), (9, (7,))]", "run with [(3, (4,)), (5, (5,))]"
+    assert [*found.tipped([0, 2])] == [first, second] and TIPPING == 2
+    assert asked == [("truth", [0, 2]), (first, [0, 2])]
+    each[0] = []
+    asked.clear()
+    assert [*found.tipped([0])] == []
+
+
+def test_close_choices_are_those_of_the_prompts_rows_of_which_nothing_is_chosen(search, monkeypatch):
+    found = search({})
+    found.hidden = [0, 1]
+    found._noises = {layer: dict.fromkeys(SPOTS, (0, 0.0)) for layer in (0, 1)}
+    made = {spot: choice(spot[2], prompt=spot[0], round_=spot[1]) for spot in SPOTS}
+    monkeypatch.setattr(found, "_choices", lambda basis, layers, spot: [made[spot]] if layers == [1] else [])
+    assert found.close(None, [0], {}) == [made[SPOTS[0]], made[SPOTS[1]]]
+    assert found.close(None, [0], {made[SPOTS[1]].place: {8: (9,), 7: (9,)}}) == [made[SPOTS[0]]]
+    assert found.close(None, [1], {}) == [made[SPOTS[2]]] and found.close(None, [2], {}) == []
+
+
+DEEP = declared(4, 1)
+
+
+@pytest.fixture
+def picking(search, monkeypatch):
+    """What is picked of two shown layers where these rows are bad and these layers have a choice for them."""
+
+    def pick(hidden, bad, offers) -> tuple[list, list]:
+        found, asked = search({}), []
+        found.hidden, found.shown = hidden, [DEEP[f"target.layers.{layer}.out"] for layer in (1, 3)]
+
+        def untried(basis, layers, spot):
+            asked.append((spot, layers))
+            return iter([choice(spot[2])] if any((layer, spot) in offers for layer in layers) else [])
+
+        monkeypatch.setattr(found, "_bad", lambda basis, named: bad.get(named.layer, []))
+        monkeypatch.setattr(found, "_untried", untried)
+        return [(int(stage.split(".")[2]), spot) for stage, spot in found.picks(None)], asked
+
+    return pick
+
+
+A, B, OTHER = (0, 1, 8), (0, 1, 9), (1, 1, 8)
+"""Two rows of a round, and one of another prompt's."""
+
+
+@pytest.mark.parametrize(
+    ("hidden", "bad", "offers", "picks"),
+    [
+        (
+            [1, 3],
+            {1: [B, A, OTHER]},
+            [(1, A), (1, B), (1, OTHER)],
+            [(1, A), (1, B), (1, OTHER)],
+        ),  # one layer: every row
+        ([0, 1], {1: [B, A, OTHER]}, [(1, A), (1, B), (1, OTHER)], [(1, A), (1, OTHER)]),  # two: one at a time
+        ([0, 1], {1: [B, A]}, [(0, B)], [(1, B)]),  # the first that another choice may explain
+        ([1, 3], {1: [A], 3: [A, B, OTHER]}, [(1, A), (3, A), (3, B), (3, OTHER)], [(1, A), (3, OTHER)]),
+        ([1, 3], {1: [A], 3: [A, B]}, [(3, A), (3, B)], [(3, A), (3, B)]),  # nothing explains the first stage's
+        ([1, 3], {3: [A, B, OTHER]}, [(1, A), (1, B), (1, OTHER)], [(3, A), (3, OTHER)]),  # further back
+        ([1, 3], {3: [A, B]}, [(3, A), (1, B)], [(3, A), (3, B)]),
+        ([1, 2, 3], {3: [A, B]}, [(3, A), (3, B)], [(3, A)]),
+        ([0], {3: [A]}, [(0, A)], [(3, A)]),
+        ([3], {1: [A]}, [(3, A)], []),  # a later layer explains nothing
+        ([1, 3], {}, [(1, A)], []),
+    ],
+)
+def test_the_first_stage_of_a_round_with_bad_rows_that_a_choice_may_explain_is_picked(
+    picking, hidden, bad, offers, picks
+):
+    assert picking(hidden, bad, offers)[0] == picks
+
+
+def test_the_layers_since_the_stage_before_are_asked_and_then_those_further_back(picking):
+    assert picking([0, 1, 2, 3], {1: [A], 3: [A]}, [])[1] == [(A, [0, 1]), (A, [2, 3]), (A, [0, 1])]
+    assert picking([0, 1], {3: [A]}, [])[1] == [(A, [0, 1])]
+
+
+def test_a_run_with_other_experts_has_the_goldens_everywhere_else(search, monkeypatch):
+    places = [
+        (variant, prompt, 1, stage)
+        for variant, stages in (("float32", (EXPERTS, "target.layers.0.experts", OUT)), ("bfloat16", (OUT,)))
+        for prompt in (0, 1)
+        for stage in stages
+    ]
+    found = search({}, contents=lambda variant, *place: np.array([[1, 2], [3, 4]]) + 10 * place[0])
+    found.truth.rows = places
+    made, asked = [], []
+    monkeypatch.setattr(
+        hidden_experts, "WithTensors", lambda run, truth, experts: made.append((run, experts)) or "with"
+    )
+    monkeypatch.setattr(hidden_experts, "Overlaid", lambda truth, again, prompts: (again, prompts))
+    found.rerun = lambda run, prompts: asked.append((run, prompts)) or "again"
+    of = ("bfloat16", 1, 1, EXPERTS)
+    assert found.again({of: {1: (7, 8)}}) == ("again", [1]) and asked == [("with", [1])]
+    ((run, experts),) = made
+    assert run is found.run and {place: ids.tolist() for place, ids in experts.items()} == {
+        ("bfloat16", 0, 1, EXPERTS): [[1, 2], [3, 4]],
+        of: [[11, 12], [7, 8]],
+    }
+    assert found.assuming([Choice(of, 0, (5, 6), 0.0)]) == "with"
+    assert made[1][1][of].tolist() == [[5, 6], [13, 14]] and found.chosen == {}
+
+
+def test_what_is_shown_is_asked_in_the_order_data_flows_in_a_prefill_then_in_a_round(monkeypatch):
+    names = ("verify.logits", "target.logits", "target.embed", OUT)
+    places = {(False, "target.logits"): 40, (False, OUT): 20, (True, "verify.logits"): 30, (True, OUT): 50}
+    monkeypatch.setattr(hidden_experts, "order", lambda truth: places)
+    monkeypatch.setattr(hidden_experts, "hidden_layers", lambda truth, run: [1])
+    monkeypatch.setattr(HiddenExperts, "_limits", lambda self, named: {SPOTS[0]: 1.0})
+    side = SimpleNamespace(keeps=False, declared=NAMES, folder=Path("/golden"))
+    side.manifest = SimpleNamespace(stages=names, case=SimpleNamespace(precision="float32"))
+    made = HiddenExperts(side, side, lambda run, prompts: run)
+    assert [named.name for named in made.shown] == ["target.embed", OUT, "verify.logits", "target.logits"]
+    assert made.fine and made.hidden == [1] and made.limits == {name: {SPOTS[0]: 1.0} for name in names}

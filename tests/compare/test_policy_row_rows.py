@@ -157,7 +157,7 @@ def test_where_no_difference_is_allowed_scores_excuse_none(asked):
 
 @pytest.mark.parametrize("row", ["exact", "decision"])
 def test_what_numbers_drew_is_judged_by_them_where_anything_is_drawn(asked, row):
-    """The second row is drawn: another token than the golden's, which the number calls for; then one that it does not."""
+    """The second row is drawn: another token than the golden's, which the number calls for, then does not."""
     replay = Replayed(np.array([False, True, False]))
     asked.replay, asked.against = replay, [False, True, False]
     found = judged(tokens(0, 2, 3), policy(row), draws=True)
@@ -255,7 +255,7 @@ def test_each_of_two_devices_has_its_own_rows_and_scores(asked, monkeypatch):
     _pair(golden, run, tokens(0, 1, 3), policy("exact"), on)
     assert given[0][2:4] == (None, [None, None])
     for both in ([one, device("none")], [device("none"), other]):
-        with pytest.raises(ValueError, match="rows of verify.tokens, but not each its own"):
+        with pytest.raises(ValueError, match=r"rows of verify\.tokens, but not each its own"):
             _pair(golden, sides(alone=both)[1], tokens(0, 1, 3), row, on)
 
 

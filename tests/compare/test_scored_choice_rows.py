@@ -197,5 +197,5 @@ def test_a_rows_noise_is_its_floors_share_of_its_own_size():
 def test_what_is_no_choice_has_no_scores():
     golden = SimpleNamespace(declared=NAMES)
     assert _scored(golden, TOKENS).name == LOGITS and _scored(golden, EXPERTS).name == ROUTER
-    with pytest.raises(ValueError, match="accept.emitted is no choice: nothing scores it"):
+    with pytest.raises(ValueError, match=r"accept\.emitted is no choice: nothing scores it"):
         _scored(golden, "accept.emitted")
