@@ -182,6 +182,7 @@ def test_a_cache_has_no_rows_by_their_place_in_a_pass():
     ]  # fmt: skip
     assert [*search(4, stage="kv.target.0.k")._steps(0, label)] == [own[0], own[3]]
     assert len([*search(4)._steps(0, [0, 0, 1, 8, 3, -1])]) == 3  # of the same round
+    assert len([*search(4)._steps(0, [0, 0, 0, 10, 3, -1])]) == 3  # of the same position
 
 
 def test_rows_are_earlier_by_round_or_prompt_where_the_golden_has_another():
@@ -196,3 +197,47 @@ def test_rows_are_earlier_by_round_or_prompt_where_the_golden_has_another():
 def test_what_is_looked_for_are_256_rows_and_what_a_row_may_hold_64():
     assert (origins.MOST, origins.MATCHES, origins.WIDTH, origins.STEPS) == (256, 64, 4, 3)
     assert (origins.SHARED, origins.LEAST) == (0.9, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("stage", "parts", "what"),
+    [
+        ("drafter.taps", 1, "row"),
+        ("drafter.taps", 3, "tap"),
+        ("target.layers.0.q", 2, "head"),
+        ("kv.target.0.k", 1, "row"),
+    ],
+)
+def test_what_is_wrong_are_rows_heads_or_taps(monkeypatch, stage, parts, what):
+    units = SimpleNamespace(values=np.zeros((9, 4)), wrong=lambda shown, precision: np.arange(9) > 6)
+    monkeypatch.setattr(origins, "Units", SimpleNamespace(of=lambda rows, side: units))
+    run = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(mode="local", precision="bfloat16")))
+    made = _Search(None, run, SimpleNamespace(named=NAMES[stage]), parts)
+    assert (made.what, made.mode, made.width, made.looked.tolist()) == (what, "local", 4, [7, 8])
+
+
+def test_of_many_wrong_rows_some_are_looked_at_in_their_order(monkeypatch):
+    run = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(mode="local", precision="bfloat16")))
+    units = SimpleNamespace(values=np.zeros((300, 4)))
+    monkeypatch.setattr(origins, "Units", SimpleNamespace(of=lambda rows, side: units))
+    for count in (256, 257):
+        units.wrong = lambda shown, precision, count=count: np.arange(300) < count
+        made = _Search(None, run, SimpleNamespace(named=NAMES["target.layers.0.out"]), 1)
+        assert len(made.wrong) == count and len(made.looked) == 256 and (np.diff(made.looked) > 0).all()
+
+
+def test_nothing_is_looked_for_among_too_many_values_or_ones_that_are_no_numbers(monkeypatch):
+    asked = []
+    monkeypatch.setattr(origins, "parts_of", lambda golden, rows: 1)
+    monkeypatch.setattr(origins, "_Search", lambda *of: asked.append(of) or SimpleNamespace(told=lambda: "held"))
+
+    def told(golden, device=None, held: bool = True):
+        rows = SimpleNamespace(golden=golden, device=golden if device is None else device)
+        monkeypatch.setattr(origins, "stage_rows", lambda *of: rows if held else None)
+        return origins.held_instead(None, None, None)
+
+    small, bad = np.zeros((2, 4)), np.array([[0, np.nan], [0, 0]])
+    assert told(small) == "held" and len(asked) == 1
+    assert told(small, bad) is told(small, held=False) is None
+    monkeypatch.setattr(origins, "VALUES", 8)
+    assert told(small) == "held" and told(np.zeros((3, 3))) is told(np.zeros((3, 3)), bad) is None

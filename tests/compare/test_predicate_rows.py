@@ -10,7 +10,7 @@ import pytest
 
 from parity.compare import predicates
 from parity.compare.facts import Facts
-from parity.compare.predicates import FITTING, Predicate, _nth, alone
+from parity.compare.predicates import FITTING, MISSED, ODD, PERIODS, Predicate, _nth, alone
 
 PROMPTS, LATER, C = (9, 6), (4, 3, 4), 2
 """Two prompts; rounds of so many rows behind each, which begin three positions apart; committed rows of a round."""
@@ -83,6 +83,14 @@ def test_committed_and_masked_rows_where_a_pass_has_such():
     none = np.full(len(ROWS), -1)
     assert found(predicates._drafted, facts=replace(FACTS, committed=none)) == {}
     assert len(found(predicates._drafted, facts=replace(FACTS, committed=np.where(rows_of(0), 0, none)))) == 4
+
+
+def test_where_nothing_is_committed_every_row_is_masked():
+    nothing = replace(FACTS, committed=np.where(FACTS.round > 0, 0, -1))
+    told = found(predicates._drafted, facts=nothing)
+    later = [row.number for row in ROWS if row.round]
+    assert told["masked rows only"] == later and told["the NTP row only"] == []
+    assert told["the first masked row only"] == [row for row in later if ROWS[row].index == 0]
 
 
 def test_named_places_are_told_one_off_as_well():
@@ -192,6 +200,27 @@ def test_odd_periods_are_of_rows_and_every_other_token_is_of_ids():
     unknown = replace(FACTS, token=np.where(EVERY, -2, 0))
     assert not [one for one in predicates._odd_periods(unknown, FACTS.index == 1) if "token" in one.says]
     assert found(predicates._odd_periods, bad=~EVERY) == {}
+
+
+def test_all_but_the_first_rows_of_tiles_are_of_sixteen_at_the_most():
+    """Passes of 70 rows, of which the first of each 64 is clean."""
+    index = np.arange(70)
+    zero = np.zeros(70, int)
+    facts = Facts(zero, zero, index, index, zero + 70, zero + 70, zero - 1, "target", {}, {})
+    told = [one.says for one in predicates._periods(facts, index % 64 > 0) if "but each" in one.says]
+    assert told == []
+    told = [one.says for one in predicates._periods(facts, index % 16 > 0) if "but each" in one.says]
+    assert told == ["every row of a pass but each 16th"] and MISSED == 16
+
+
+def test_periods_are_of_tiles_and_of_rows_that_a_kernel_takes_at_once():
+    assert PERIODS == (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) and ODD == (3, 5, 6, 7, 9, 10, 12)
+    assert FITTING == 64 and Predicate("a", lambda facts: facts.position > 3).tried == 1
+    told = [one.says.split()[1] for one in predicates._odd_periods(FACTS, FACTS.index == 1) if "row" in one.says]
+    assert told == ["3rd", "5th", "6th", "7th"] and FACTS.index.max() == 8  # no longer ones than any pass
+    longer = replace(FACTS, index=np.where(FACTS.index == 8, 9, FACTS.index))
+    told = [one.says.split()[1] for one in predicates._odd_periods(longer, FACTS.index == 1) if "row" in one.says]
+    assert told == ["3rd", "5th", "6th", "7th", "9th"]
 
 
 def test_where_in_a_tile_later_passes_begin_and_end():
