@@ -26,14 +26,15 @@ def refused(said: str, touches: int = 0):
 
 
 class Room:
-    """A context of two prompts, K = 4, whose devices have as many positions as they are asked for, or their own."""
+    """A context of two prompts whose devices have as many positions as they are asked for, or their own."""
 
-    def __init__(self, most: int):
-        case = SimpleNamespace(k=4, prompts=[SimpleNamespace(ids=(1, 2, 3)), SimpleNamespace(ids=(9,))])
+    def __init__(self, most: int, k: int = 4):
+        self.k = k
+        case = SimpleNamespace(k=k, prompts=[SimpleNamespace(ids=(1, 2, 3)), SimpleNamespace(ids=(9,))])
         self.golden, self.most, self.built = SimpleNamespace(manifest=SimpleNamespace(case=case)), most, []
 
     def device(self, precision):
-        return SimpleNamespace(describe=lambda: SimpleNamespace(max_positions=self.most, k=4))
+        return SimpleNamespace(describe=lambda: SimpleNamespace(max_positions=self.most, k=self.k))
 
     def build(self, precision, k, max_positions):
         self.built.append((precision, k, max_positions))
@@ -80,6 +81,8 @@ def test_a_devices_own_caches_are_filled_to_their_end_and_one_beyond(tries):
     assert [one[1:] for one in made] == [(6, 1, False), (7, 0, True), (8, -1, True)]
     assert made[1][0] == made[2][0] == ("given", ids[:6])
     assert (ends.name, contents.name) == ("own maximum, 1024 positions", "contents at its end")
+    list(boundary._own(Room(1024, k=2), True))
+    assert made[-1] == (("given", [1, 2, 3, 1]), 6, -1, True)
     for judged, verdict in ((True, "not judged"), (False, "inconclusive")):
         (check,) = boundary._own(Room(1025), judged)
         said = "1025 positions are too many to fill: give the factory `max_positions`"
@@ -185,6 +188,13 @@ def test_what_fits_and_is_refused_or_breaks_is_placed(monkeypatch):
     assert len(tried(ends, 1, breaks=2)) == 2 and ends.outcomes == {1: "admitted"} and ends.admission is None
     line = "1 below, 24 positions, accept 0 of 2, … → round 3: broken"
     assert (ends.contents.message, ends.contents.place, ends.rounds) == (line, PLACE, 0)
+    one = BoundaryOutcomes()
+    tried(one, -1, breaks=1)
+    said = "admitted though it breaks: 1 above, 24 positions, accept 2 of 2, … → round 3: broken"
+    assert one.admission.message == said and one.outcomes == {-1: "admitted"}
+    none = BoundaryOutcomes()
+    tried(none, 0, breaks=1)
+    assert none.admission is None and none.contents.message.startswith("exactly at, 24 positions")
     tried(ends, -2, breaks=3)
     above = "2 above, 24 positions, accept 2 of 2, accept 0 of 2, … → round 3: broken"
     assert ends.contents.message == line and ends.admission.message == f"admitted though it breaks: {above}"

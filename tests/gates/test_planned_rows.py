@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from parity.errors import DeviceEnded
 from parity.gates.rollback.history import RoundPlan, TapError
+from parity.gates.rollback.invariants import InvariantBroken
 from parity.gates.rollback.play import HistoryPlayer
+from parity.stages import declared
 
 IDS = (1, 2)
 TEXT = (5, 7, 8, 9, 3, 2, 6, 4)
@@ -105,3 +109,67 @@ def test_a_rounds_k_is_the_devices_where_none_is_asked():
 )
 def test_a_sequence_is_finished_at_its_budget_or_behind_an_end_token(emitted, budget, eos, finished):
     assert player(emitted=emitted, budget=budget, eos=eos)._finished() is finished
+
+
+EXPERTS, OUT, TOKENS = "target.layers.0.experts", "target.layers.0.out", "verify.tokens"
+
+
+def ids(*rows: int) -> np.ndarray:
+    return np.array(rows).reshape(-1, 1)
+
+
+@pytest.mark.parametrize("forces", [False, True])
+def test_behind_an_error_a_verb_continues_with_the_choices_of_the_first_time_behind_the_true_rows(forces):
+    made = player()
+    made.names, made.same = declared(1, 1), SimpleNamespace(forces=forces)
+    made.failed = {"verify": {EXPERTS: ids(5, 6, 7), TOKENS: np.array([1, 2]), OUT: np.ones((3, 4))}}
+    found = made._routed("verify", {EXPERTS: ids(3, 4), "target.layers.0.pages": ids(9)})
+    due = {EXPERTS: [[3], [4], [7]], TOKENS: [1, 2]} if forces else {EXPERTS: [[3], [4]]}
+    assert {name: rows.tolist() for name, rows in found.items()} == due | {"target.layers.0.pages": [[9]]}
+    assert made._routed("draft", {EXPERTS: ids(3)})[EXPERTS].tolist() == [[3]]
+
+
+class Twice:
+    """A device that tells what each call was routed to, and what came behind its tap."""
+
+    def __init__(self, error: Exception | None = None):
+        self.error, self.seen = error, []
+
+    def verify(self, drafts, tap, *behind):
+        self.seen.append(([*map(int, drafts)], {name: rows.tolist() for name, rows in tap.routes.items()}, behind))
+        if self.error and len(self.seen) == 1:
+            raise self.error
+        tap(OUT, np.zeros((1, 4)))
+        tap(EXPERTS, ids(1))
+        return "done"
+
+
+def broken(device: Twice) -> HistoryPlayer:
+    made = player(verify=2)
+    made.device, made.names, made.failed = device, declared(1, 1), {}
+    made.same = SimpleNamespace(forces=True, changed=lambda stage, first, now: None)
+    made.coverage = SimpleNamespace(errors={"verify": 0})
+    made.place = lambda stage, position=None: None
+    return made
+
+
+@pytest.mark.parametrize("routes", [None, {EXPERTS: ids(3)}])
+def test_a_verb_that_fails_on_the_way_is_routed_as_the_one_behind_it(routes):
+    device = Twice()
+    made = broken(device)
+    result, tap = made._verb("verify", TapError("verify", 500), [7, 8], routes=routes, behind=(2,))
+    given = {} if routes is None else {EXPERTS: [[3]]}
+    again = {EXPERTS: [[3]] if routes else [[1]]}  # with the choices of the first time
+    assert device.seen == [([7, 8], given, (2,)), ([7, 8], again, (2,))]
+    assert result == "done" and [*tap.tensors] == [OUT, EXPERTS] and made.coverage.errors == {"verify": 1}
+    device.seen.clear()
+    made._verb("verify", TapError("draft", 500), [7, 8], routes=routes)
+    assert len(device.seen) == 1 and made.coverage.errors == {"verify": 1}
+
+
+@pytest.mark.parametrize("error", [None, TapError("verify", 500)])
+def test_a_verb_that_raises_by_itself_breaks_an_invariant_and_an_end_is_an_end(error):
+    with pytest.raises(InvariantBroken, match="verify raised ZeroDivisionError: no"):
+        broken(Twice(ZeroDivisionError("no")))._verb("verify", error, [7])
+    with pytest.raises(DeviceEnded):
+        broken(Twice(DeviceEnded("toy", "verify", "gone")))._verb("verify", error, [7])
