@@ -69,6 +69,16 @@ def test_a_lucky_floor_is_half_a_ulp_and_one_that_is_too_wide_or_broken_bounds_n
         floors(monkeypatch, golden=without).noisy(OUT)
 
 
+def test_a_floor_of_many_rows_is_whole(monkeypatch):
+    assert floors(monkeypatch, [0.01] * 300).noisy(OUT) == pytest.approx(0.01, rel=1e-5)
+
+
+def test_a_gate_explores_500_histories_and_allows_a_twentieth_of_acceptance():
+    plain = context.GateContext(None, "toy", None, "float32", None)
+    assert (plain.histories, plain.seed, plain.bound) == (500, 0, 0.05)
+    assert plain.rotate is plain.configs is plain.bounds is plain.rerun is None
+
+
 def test_only_a_quantised_cache_lets_float32_rows_part(monkeypatch):
     plain, quantised = floors(monkeypatch), floors(monkeypatch, kv_cache="fp8_e4m3")
     assert not plain.flips and plain.flip_bound(OUT) == 0 and plain.asked == []

@@ -97,6 +97,18 @@ def test_a_row_may_differ_by_its_bound_and_the_first_beyond_is_told(precision, b
     assert same.bound(OUT) == pytest.approx(bound)
 
 
+def test_a_row_at_its_bound_is_within_it(monkeypatch):
+    monkeypatch.setattr(WithinNoise, "apart", lambda self, stage, before, now: np.array([0.5, 1.0, np.nextafter(1, 2)]))
+    assert within("float32").changed(OUT, {}, {}) == 2
+
+
+def test_a_row_is_measured_by_all_rows_in_float32_and_by_itself_in_bfloat16():
+    before = {OUT: np.float32([[1, 1, 1, 1], [7, 7, 7, 7]])}
+    now = {OUT: np.float32([[1, 1, 1, 1.5], [7, 7, 7, 7]])}
+    assert within("float32").apart(OUT, before, now) * 256 * 2.0**-23 == pytest.approx([0.05, 0])
+    assert within("bfloat16").apart(OUT, before, now) * 3e-3 == pytest.approx([0.25, 0])
+
+
 def test_a_quantised_caches_ties_widen_float32s_bound_alone():
     noise = SimpleNamespace(noisy=lambda stage: 1e-3, flips=True, flip_bound=lambda stage: 0.25)
     assert WithinNoise(declared(2, 1), "float32", noise).bound(OUT) == 0.25

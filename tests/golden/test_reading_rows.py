@@ -18,7 +18,7 @@ class Said:
 
     model_fields_set = frozenset(("schema_version", "digest"))
 
-    def __init__(self, digest: str) -> None:
+    def __init__(self, digest: object) -> None:
         self.schema_version, self.digest = 1, digest
 
 
@@ -70,6 +70,8 @@ def test_keys_are_those_of_every_object_within():
     assert reading.keys({}) == reading.keys(()) == reading.keys((1, 2)) == 0
     assert reading.keys({"a": 1, "b": {"c": 2}}) == 3 and reading.keys(({"a": 1}, {"b": 2, "c": 3})) == 3
     assert reading.keys(inner) == 2 and reading.keys({"a": (inner, inner)}) == 5
+    outer = Said({"a": inner, "b": 1})
+    assert reading.keys(outer) == 2 + 2 + 2 and reading.keys({"a": {"b": 1}}) == 2
 
 
 def test_values_are_counted_before_anything_is_parsed(monkeypatch):
@@ -78,3 +80,30 @@ def test_values_are_counted_before_anything_is_parsed(monkeypatch):
         reading._parsed(b"[1, 2, 3, 4]", PATH)
     with pytest.raises(UsageError, match="does not follow the golden format"):
         reading._parsed(b"[1, 2]", PATH)
+
+
+def test_as_many_values_as_there_may_be_are_parsed(monkeypatch):
+    data = b"[1, 2, 3]"
+    for most, said in (
+        (reading.files.values(data), "follow the golden format"),
+        (reading.files.values(data) - 1, "holds"),
+    ):
+        monkeypatch.setattr(reading.limits, "VALUES", most)
+        with pytest.raises(UsageError, match=said):
+            reading._parsed(data, PATH)
+
+
+def test_a_flag_stands_for_no_number(monkeypatch):
+    monkeypatch.setattr(reading, "_mistake", lambda error: str([one["loc"] for one in error.errors()]))
+    for given, refused in (("true", True), ("1", False)):
+        with pytest.raises(UsageError) as told:
+            reading._parsed(b'{"case": {"k": %s}}' % given.encode(), PATH)
+        assert ("('case', 'k')" in str(told.value)) is refused
+
+
+def test_a_dump_of_another_version_is_told_a_way_out():
+    older = "schema_version: Input should be 2; `parity seal DIR` brings a dump of an older parity up to date"
+    for data, said in ((b'{"schema_version": 1}', older), (b'{"schema_version": 2}', "kind: Field required")):
+        with pytest.raises(UsageError) as refused:
+            reading._parsed(data, PATH)
+        assert str(refused.value) == f"{PATH} does not follow the golden format: {said}"
