@@ -55,6 +55,14 @@ def test_only_failures_with_a_place_count(earliest):
     assert earliest(at("a", 0, 0), verdict="warn") is None
 
 
+@pytest.mark.parametrize("kind", ["dtype", "shape", "non-finite"])
+def test_a_finding_of_any_kind_but_a_free_runs_comes_before_later_places(earliest, kind):
+    found = Finding(kind, "b", 3, 1, "words")
+    assert earliest(at("a", 0, 2), findings=[found]) == Place("b", 6, 3, 1)
+    free = Finding("generation", "b", 3, 1, "words")
+    assert earliest(at("a", 0, 2), findings=[free]) == at("a", 0, 2) and earliest(findings=[free]).stage == "b"
+
+
 def test_a_finding_counts_with_its_stages_layer_and_one_of_no_stage_not(earliest):
     found = Finding("shape", "b", 3, 1, "words")
     assert earliest(at("a", 0, 2), findings=[found]) == Place("b", 6, 3, 1)
