@@ -9,7 +9,7 @@ import pytest
 
 from parity.errors import UsageError
 from parity.families import MODEL
-from parity.gates import acceptance, decisions, positions, stages
+from parity.gates import acceptance, decisions, lossless, positions, stages, verify
 from parity.gates.decisions import FORCED, _same
 from parity.gates.gate import Check
 from parity.gates.golden_tokens import first_difference
@@ -163,3 +163,31 @@ def test_a_gate_without_a_run_refuses():
     context = SimpleNamespace(golden=dump(), run=lambda mode: (_ for _ in ()).throw(UsageError("no run")))
     with pytest.raises(UsageError, match="no run"):
         next(iter(acceptance.checks(context)))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("verbs", "whole"),
+    [((), False), (("describe", "speculate"), False), (("decode_plain",), False),
+     (("describe", "speculate", "decode_plain"), True)],
+)  # fmt: skip
+def test_a_loop_in_one_piece_that_decodes_plainly_too_is_run_whole(monkeypatch, precision, verbs, whole):
+    device = type("Toy", (), dict.fromkeys(verbs, lambda self, *of: None))()
+    monkeypatch.setattr(lossless, "NoiseFloors", lambda golden: "noise")
+    monkeypatch.setattr(lossless, "loop_checks", lambda context, precision: iter([f"loop {precision}"]))
+    monkeypatch.setattr(lossless, "equals_plain_decoding", lambda context, noise, precision: f"plain {precision}")
+    monkeypatch.setattr(lossless, "golden_text", lambda context, precision: f"text {precision}")
+    monkeypatch.setattr(lossless, "accepts_by_rule", lambda context: "rule")
+    context = SimpleNamespace(golden=None, precision=precision, device=lambda precision: device)
+    each = ["loop {}"] if whole else ["plain {}", "text {}"]
+    due = [one.format(name) for name in dict.fromkeys(("float32", precision)) for one in each]
+    assert [*lossless.checks(context)] == [*due, "rule"]
+
+
+@pytest.mark.parametrize(("precision", "rows"), [("float32", ["float32"]), ("bfloat16", ["float32", "bfloat16"])])
+def test_verify_is_asked_in_float32_in_its_own_precision_in_a_batch_and_on_ties(monkeypatch, precision, rows):
+    monkeypatch.setattr(verify, "NoiseFloors", lambda golden: "noise")
+    monkeypatch.setattr(verify, "rows_agree", lambda context, noise, precision: precision)
+    monkeypatch.setattr(verify, "batch_agrees", lambda context, noise: "batch")
+    monkeypatch.setattr(verify, "lowest_wins", lambda context: "ties")
+    assert [*verify.checks(SimpleNamespace(golden=None, precision=precision))] == [*rows, "batch", "ties"]
