@@ -150,6 +150,15 @@ def test_a_row_is_as_far_off_as_its_worst_head_relative_to_that_heads_longest_pa
     assert not np.isfinite(misturned(TURNS, wrong)[4])
 
 
+def test_a_head_counts_whose_pairs_are_more_or_fewer_than_the_heads():
+    for heads in (1, 3):
+        wrong = np.repeat(keys(range(4))[:, :1], heads, axis=1)
+        wrong[2, heads - 1, 1] += 0.5
+        longest = np.abs(rope.pairs(wrong[:, heads - 1])).max()
+        assert misturned(TURNS, wrong)[2] == pytest.approx(0.5 / longest, rel=1e-3)
+        assert misturned(TURNS, wrong)[[0, 1, 3]] == pytest.approx(np.zeros(3), abs=1e-6)
+
+
 def test_where_no_row_is_right_all_others_say_where_a_row_seems_to_be():
     rows = keys([2, 3, 4, 3, 3])
     none = np.zeros(5, bool)

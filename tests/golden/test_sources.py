@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from parity.golden.sources import digests, located, reached
+from parity.golden.sources import _imports, digests, located, reached
 
 SOURCES = {
     "house_a/__init__.py": '"""Nothing but words."""\n',
@@ -61,3 +61,18 @@ def test_a_changed_file_changes_its_digest_and_one_that_says_nothing_has_none(ho
 @pytest.mark.parametrize("name", ["house_a.gone", "nowhere.at.all", "house_a...door", "../house_a", "builtins"])
 def test_a_module_without_a_source_file_is_nowhere(name, houses):
     assert located(name) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "module", "found"),
+    [
+        ("Base.py", "house.Base", {"house", "house.door"}),
+        ("base.py", "house.base", {"house", "house.door"}),
+        ("__init__.py", "house", {"house", "house.door"}),
+        ("__init__.py", "house.hall", {"house", "house.hall", "house.hall.door"}),
+    ],
+)
+def test_what_is_imported_from_beside_is_of_the_modules_package(tmp_path, file, module, found):
+    path = tmp_path / file
+    path.write_text("from . import door\n")
+    assert _imports(path, module, lambda name: name.endswith(".door")) == found
