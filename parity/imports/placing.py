@@ -50,7 +50,7 @@ def place(tensors: Iterable[Captured], names: NameMap, golden: DumpView) -> Plac
 
     Raises:
         UsageError: two tensors belong to one place, a row names what is no stage or prompt of the golden's pair or
-            matches nothing, no tensor is mapped, or ranks are missing.
+            matches nothing, no tensor is mapped, or whole prompts or ranks are missing.
     """
     placing, used = Placing(), set[MapRow]()
     for captured in tensors:
@@ -69,6 +69,7 @@ def place(tensors: Iterable[Captured], names: NameMap, golden: DumpView) -> Plac
     if not placing.taken:
         few = ", ".join(placing.unmapped[:3])
         raise UsageError(f"no tensor of the dump is mapped to a stage; its names are like {few or 'none at all'}")
+    _every_prompt(placing, len(golden.manifest.case.prompts))
     _whole(placing, names.run.ranks or placing.ranks)
     return placing
 
@@ -130,6 +131,18 @@ def _fits(row: MapRow, named: Named) -> None:
         raise UsageError(f"map row {row.name!r}: sharding {row.sharding!r} is none of {known}")
     if named.stage.cache and row.sharding == own[0]:
         raise UsageError(f"map row {row.name!r}: sharding {row.sharding!r}: the rows of a cache cannot be shared out")
+
+
+def _every_prompt(placing: Placing, prompts: int) -> None:
+    """Every prompt of the golden must have a tensor: a run is of all of them."""
+    held = {place[0] for place in placing.taken}
+    lacking = [str(prompt) for prompt in range(prompts) if prompt not in held]
+    if lacking:
+        shown = ", ".join(lacking[:8]) + (f" and {len(lacking) - 8} more" if len(lacking) > 8 else "")
+        raise UsageError(
+            f"no tensor of the dump is of prompt {shown}, of the golden's 0 … {prompts - 1}: a run has every prompt of "
+            "its golden; record the others too, or dump a golden of those that were recorded (parity dump-golden --prompts)"
+        )
 
 
 def _whole(placing: Placing, ranks: int) -> None:

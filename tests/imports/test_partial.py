@@ -54,6 +54,16 @@ def test_a_partial_import_declares_what_it_holds(parity, dumped, short_golden, t
     assert refused.code == 2 and "declares what it shows" in refused.err
 
 
+def test_a_dump_without_a_prompt_of_the_golden_is_refused_in_one_sentence(parity, small_golden, tmp_path):
+    (tmp_path / "map.toml").write_text(NAMES)
+    logits = np.array(small_golden.contents("float32", 0, 0, "target.logits"))
+    np.savez(tmp_path / "part.npz", **{key(0, 0, "target.logits"): logits})
+    common = ("--from", "files", "--golden", small_golden.folder, "--map", tmp_path / "map.toml", "--partial")
+    refused = parity("import", tmp_path / "part.npz", *common, "--out", tmp_path / "run")
+    assert refused.code == 2 and "no tensor of the dump is of prompt 1" in refused.err, refused
+    assert not (tmp_path / "run").exists()
+
+
 def test_lengths_and_places_alone_prove_nothing(parity, dumped, short_golden, tmp_path):
     """Where nothing that a model computes is there, there is no evidence of it."""
     assert dumped("--partial", kept=("kv.target.length", "drafter.positions")).code == 0
