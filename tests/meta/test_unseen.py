@@ -20,11 +20,11 @@ def test_every_fault_has_an_id_of_its_own():
 
 def test_every_fault_says_which_set_it_is_of():
     of = [fault.truth["set"] for fault in FAULTS.values()]
-    assert set(of) == {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+    assert set(of) == {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
     assert of.count(2) == of.count(3) == 40
     assert of.count(4) == of.count(5) == of.count(6) == of.count(7) == of.count(8) == 24
     assert of.count(9) == 60
-    assert of.count(10) == 40
+    assert of.count(10) == of.count(11) == 40
 
 
 def test_the_fifth_set_is_half_conditional_and_holds_three_of_float32():
@@ -60,6 +60,12 @@ def test_of_the_tenth_set_nineteen_are_conditional_and_three_are_of_float32():
     tenth = [fault for fault in FAULTS.values() if fault.number == 10]
     assert sum(bool(fault.words) for fault in tenth) == 19
     assert [fault.precision for fault in tenth].count("float32") == 3
+
+
+def test_of_the_eleventh_set_twenty_one_are_conditional_and_three_are_of_float32():
+    eleventh = [fault for fault in FAULTS.values() if fault.number == 11]
+    assert sum(bool(fault.words) for fault in eleventh) == 21
+    assert [fault.precision for fault in eleventh].count("float32") == 3
 
 
 def test_every_truth_is_filled_in():
