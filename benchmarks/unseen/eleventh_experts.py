@@ -112,7 +112,8 @@ def _(pipeline: Pipeline) -> None:
     "gate and up are clamped as their projections leave them, and their biases are added to what is clamped",
     "target.layers.0.ffn_out",
     "prefill",
-    "clamps of gate and up in every expert of every layer: of the projections without their biases",
+    "clamps of gate and up in every expert of every layer: of the projections without their biases; it shows where a "
+    "limit is passed with a bias or without it",
 )
 def _(pipeline: Pipeline) -> None:
     def change(at, clean, gate, up, limit, alpha):
