@@ -141,7 +141,7 @@ def _every_prompt(placing: Placing, prompts: int) -> None:
         shown = ", ".join(lacking[:8]) + (f" and {len(lacking) - 8} more" if len(lacking) > 8 else "")
         raise UsageError(
             f"no tensor of the dump is of prompt {shown}, of the golden's 0 … {prompts - 1}: a run has every prompt of "
-            "its golden; record the others too, or dump a golden of those that were recorded (parity dump-golden --prompts)"
+            "its golden; record the others too, or dump a golden of those recorded (parity dump-golden --prompts)"
         )
 
 

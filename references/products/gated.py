@@ -15,8 +15,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from parity.references.hypotheses.mutating import layers_of
 from parity.references.hypotheses.routing import running
-from parity.references.products.product import FLOATS, NARROW, Changed, Made, Product, entered, kept_in, linear
+from parity.references.products.product import (
+    FLOATS,
+    LARGE,
+    LEVELS,
+    NARROW,
+    Changed,
+    Made,
+    Product,
+    entered,
+    in_steps,
+    kept_in,
+    linear,
+)
 
 TILE, HALF_TILE = 32, 16
 """Inputs behind the last whole tiles are what a loop over tiles forgets; MXFP4 blocks are as wide."""
@@ -102,6 +115,12 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
     for name, dtype in FLOATS.items():
         for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
             yield f"{says} in fp8 ({name})", partial(_changed, sides=sides, change=partial(_low, dtype=dtype))
+    for says, rows in _inputs():
+        yield f"the input of gate and up {says}", partial(_entering, rows=rows)
+    for name, levels in LEVELS.items():
+        for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
+            by_row = partial(_in_steps_by_row, levels=levels)
+            yield f"{says} in {name} by row", partial(_changed, sides=sides, change=by_row)
     for width in (HALF_TILE, TILE):
         for first in range(0, of.gate.shape[1] - width + 1, width):
             for says, bias in (("gate and up", False), ("gate, up and their biases", True)):
@@ -122,6 +141,24 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
         for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
             cut = partial(_changed, sides=sides, change=partial(_cut, first=first))
             yield f"inputs of {says} from {first} on left out", cut
+
+
+def _inputs() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+    """Other rows [R, H] that enter."""
+    for name, dtype in (FLOATS | NARROW).items():
+        yield f"in {name}", partial(kept_in, dtype=dtype)
+    for name, levels in LEVELS.items():
+        yield f"in {name} by row", partial(_in_steps_by_row, levels=levels)
+        yield f"in {name} by row, from bfloat16", partial(_in_steps_by_row, levels=levels, before=torch.bfloat16)
+
+
+def _in_steps_by_row(x: Tensor, levels: int, before: torch.dtype = torch.float32) -> Tensor:
+    held = kept_in(x, before)
+    return in_steps(held, held.abs().amax(-1, keepdim=True).clamp(min=1e-30), levels)
+
+
+def _entering(one: Gated, rows: Callable[[Tensor], Tensor]) -> Gated:
+    return replace(one, x=rows(one.x))
 
 
 def _other_experts(count: int) -> Iterator[tuple[str, int]]:
@@ -280,6 +317,33 @@ def _inner_of_one(gated: Gated, variant: Variant, rows: Any) -> Tensor:
     return variant(gated.at(rows)).inner()[:, 0]
 
 
+def _near(loop: Any, side: str, number: int) -> dict[str, Any]:
+    """The experts of the layers before and behind, where taking them beside a layer's own costs little memory."""
+    layers = dict(layers_of(loop, side, "all"))
+    there = [number + step for step in (-1, 1) if number + step in layers]
+    held = {f"layer {other}": layers[other].mlp.experts for other in there}
+    return {whose: one for whose, one in held.items() if one.gate_up_proj.numel() <= LARGE}
+
+
+SIDES = ("gate", "up", "gate_bias", "up_bias")
+
+
+def _of_layers(near: dict[str, Any]) -> Iterator[tuple[str, Variant]]:
+    """Gate, up or their biases of another layer's experts."""
+    for whose, held in near.items():
+        other = gated_experts(held, torch.zeros(()))
+        for side in SIDES:
+            yield f"the {side.replace('_', ' ')} of {whose}", partial(_with, **{side: getattr(other, side)})
+        for says, sides in (("gate and up", SIDES[:2]), ("gate, up and their biases", SIDES)):
+            yield f"{says} of {whose}", partial(_with, **{side: getattr(other, side) for side in sides})
+
+
+def _down(held: Any) -> Tensor:
+    """Down weights of all experts and their biases as columns [H, E I + E]."""
+    down = held.down_proj.detach().double()
+    return torch.cat((down.flatten(0, 1).T, held.down_proj_bias.detach().double().T), dim=1)
+
+
 def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
     """Each expert's inner activation times its share of the row, and the share alone, which meets its bias."""
     held, rows, shares = layer.mlp.experts, [], []
@@ -293,9 +357,8 @@ def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
     stack.enter_context(running(loop, number, run))
 
     def made() -> list[Product]:
-        count, down = held.num_experts, held.down_proj.detach().double()
-        width, share = down.shape[1], torch.cat(shares)
-        weight = torch.cat((down.flatten(0, 1).T, held.down_proj_bias.detach().double().T), dim=1)
+        count, width = held.num_experts, held.down_proj.shape[1]
+        share, near = torch.cat(shares), _near(loop, side, number)
         parts = [(f"the down weight of expert {one}", one * width, (one + 1) * width) for one in range(count)]
         parts += [
             (f"the down bias of expert {one}", count * width + one, count * width + one + 1) for one in range(count)
@@ -316,6 +379,8 @@ def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
         def others() -> Iterator[tuple[str, Changed]]:
             for says, variant in variants(gated, float(held.alpha), float(held.limit)):
                 yield says, partial(changed, variant)
+            for says, variant in _of_layers(near):
+                yield says, partial(changed, variant)
             chosen, entering = (share > 0).double(), gated.inner(share)
             weigh = "experts weigh what they are given, not what they give"
             yield weigh, partial(weighed, entering, chosen, chosen)
@@ -325,7 +390,11 @@ def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
                 yield f"{says}, of the down bias alone", partial(weighed, right, share, other)
                 yield f"{says}, but for the down bias", partial(weighed, right, other, share)
 
-        return [Product(whole(right, share, share), weight.float().numpy(), tuple(parts), others)]
+        def beside() -> Iterator[tuple[str, Any]]:
+            for whose, other in near.items():
+                yield f"{whose}", _down(other).float().numpy()
+
+        return [Product(whole(right, share, share), _down(held).float().numpy(), tuple(parts), others, beside=beside)]
 
     return made
 

@@ -19,6 +19,12 @@ FLOATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 """Formats in which a float32 kernel keeps what it should not."""
 
+LARGE = 1 << 27
+"""Weights of a layer beyond which it is not run again, nor held beside another: 1 GiB in float64, of each layer."""
+
+LEVELS = {"int8": 127, "int4": 7}
+"""Formats of integers that numbers are kept in by a scale, with the largest."""
+
 Parts = Sequence[tuple[str, int, int]]
 """Names of runs of columns: (name, first, behind the last)."""
 
@@ -71,6 +77,12 @@ class Product:
 def kept_in(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Float64 rounded to a format, by way of float32 as a kernel has them."""
     return x.float().to(dtype).double()
+
+
+def in_steps(x: Tensor, most: Tensor, levels: int) -> Tensor:
+    """Float64 in whole steps of a scale, so many up to `most` [of x's shape, or 1] and no more."""
+    step = most / levels
+    return (x / step).round().clamp(-levels, levels) * step
 
 
 def entered(module: Any, stack: ExitStack) -> list[Tensor]:

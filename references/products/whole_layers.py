@@ -14,12 +14,8 @@ from parity.references.hypotheses.mutating import layers_of
 from parity.references.products import attention, norms
 from parity.references.products.attention.operands import Pass
 from parity.references.products.attention.projections import Anew, Projected, weights_of
-from parity.references.products.product import entered
+from parity.references.products.product import LARGE, entered
 from parity.references.products.rotated import Rotation, turned_by
-
-LARGE = 1 << 27
-"""Weights of a layer beyond which it is not run again: 1 GiB in float64, of each layer."""
-
 
 @dataclass(frozen=True)
 class LayerPass:

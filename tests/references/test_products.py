@@ -17,6 +17,7 @@ from parity.golden.views import GoldenSlice
 from parity.producers import counterfactuals
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.products import attention
+from parity.references.products.attention import _of_layer, sums
 from parity.references.products.attention.changes import _as_it_is, _softmax_of
 from parity.references.products.attention.operands import Pass
 from parity.references.products.attention.projections import (
@@ -30,12 +31,15 @@ from parity.references.products.attention.projections import (
     _outside,
     norms_before,
 )
+from parity.references.products.attention.scaled import _scaled, _scored, _without_faint, _without_far
+from parity.references.products.attention.sums import _mixed, _tiled
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
 from parity.references.products.fixed_points import entering
 from parity.references.products.gated import Gated, _cut_by_rank, activations, gated_experts, swiglu
 from parity.references.products.halves import SecondHalf
 from parity.references.products.layers import _led_back
 from parity.references.products.norms import eps_of, normed
+from parity.references.products.product import in_steps
 from parity.references.products.rotated import Rotation, _partly, rotations, turn, turned_to
 from tests.sample import WHOLE, first
 
@@ -199,6 +203,14 @@ SAME = {
     "a softmax step by step": lambda one: _softmax_of(one, (_as_it_is,) * 3),
     "tiles merged by their sums": lambda one: replace(one, shared=partial(_merged, width=16, times=1.0)),
     "the sink beside the sum as it is": lambda one: replace(one, shared=partial(_sink_beside, times=1.0)),
+    "a sum of tiles": partial(_mixed, mixing=partial(_tiled, width=16, dtype=torch.float32)),
+    "a sum of tiles by the largest so far": partial(
+        _mixed, mixing=partial(sums._running, width=16, dtype=torch.float32)
+    ),
+    "in many steps": partial(
+        _scaled, sides="qkv", axes=(2,), low=partial(in_steps, levels=1 << 26), before=torch.float32
+    ),
+    "no key is too far": partial(_scored, change=partial(_without_far, far=float("inf"))),
     "turned by nothing": partial(Pass.turned, change=partial(turned_to, other=lambda at: at), sides="qk"),
 }
 
@@ -207,10 +219,16 @@ def test_attention_of_a_pass_without_change_is_what_enters_the_output_projection
     golden, runs = prompt
     monkeypatch.setattr(attention, "variants", lambda groups, sinks: SAME.items())
     monkeypatch.setattr(attention, "of_projections", lambda loop, side, number: ())
+    monkeypatch.setattr(
+        attention,
+        "_of_layers",
+        lambda own, near: [("its own", [partial(_of_layer, other=one, sides="kv") for one in own])],
+    )
     for stage in ("target.layers.0.attn_out", "drafter.layers.0.attn_out"):
         (made,) = runs.products(golden, stage)
         others = every_change(made)
-        assert all(np.allclose(others[says], made.x, atol=1e-5) for says in SAME)
+        assert len(others) == len(SAME) + 1
+        assert all(np.allclose(other, made.x, atol=1e-5) for other in others.values())
 
 
 def test_scores_move_against_the_sinks_alone():
@@ -218,6 +236,26 @@ def test_scores_move_against_the_sinks_alone():
     alone, beside = _less_their_mean(scores, None), _less_their_mean(scores, sinks)
     assert torch.allclose(alone, scores.softmax(-1)) and not torch.allclose(beside.sum(-1), alone.sum(-1))
     assert torch.allclose(beside / beside.sum(-1, keepdim=True), alone)
+
+
+def test_numbers_in_steps_of_a_scale_end_at_its_largest():
+    held = torch.tensor([[-3.0, 0.26, 1.0]], dtype=torch.float64)
+    assert in_steps(held, torch.tensor(1.0), 2).tolist() == [[-1.0, 0.5, 1.0]]
+    assert in_steps(held, held.abs().amax(-1, keepdim=True), 3).tolist() == [[-3.0, 0.0, 1.0]]
+
+
+def test_faint_shares_count_nothing_and_the_others_may_make_up_for_them():
+    shares = torch.tensor([[0.125, 0.375, 0.25]], dtype=torch.float64)
+    assert _without_faint(shares, 0.25).tolist() == [[0.0, 0.375, 0.25]]
+    assert torch.allclose(_without_faint(shares, 0.25, whole=True), torch.tensor([[0.0, 0.45, 0.3]]).double())
+
+
+def test_keys_keep_the_scale_of_the_pass_that_wrote_them():
+    """Two keys of the prompt, one of a later pass, and the pass's own."""
+    keys = torch.tensor([1.0, 0.3, 0.2, 10.0], dtype=torch.float64)[None, :, None]
+    one = Pass(keys[:, -1:], keys, keys, torch.ones(1, 4, dtype=torch.bool), None, prompt=2)
+    made = _scaled(one, "k", (0, 1, 2), partial(in_steps, levels=2), torch.float32)
+    assert torch.allclose(made.k[0, :, 0], torch.tensor([1.0, 0.5, 0.2, 10.0]).double())
 
 
 def test_projections_made_anew_without_a_change_are_what_they_were(prompt, monkeypatch):
@@ -234,6 +272,7 @@ def test_projections_made_anew_without_a_change_are_what_they_were(prompt, monke
         return [*same.items(), ("normed alike", partial(_normed_otherwise, change=change))]
 
     monkeypatch.setattr(attention, "of_projections", normed_alike)
+    monkeypatch.setattr(attention, "_of_layers", lambda own, near: ())
     monkeypatch.setattr(attention, "variants", lambda groups, sinks: ())
     for stage in ("target.layers.1.attn_out", "drafter.layers.0.attn_out", "drafter.layers.1.attn_out"):
         (made,) = runs.products(golden, stage)

@@ -111,7 +111,7 @@ def in_products(
     yield contraction(wrong, x, weight, parts)
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
     yield best_of(block_scales(wrong, x, weight, parts))
-    yield best_of(in_roundings(wrong, x, weight, parts))
+    yield best_of(in_roundings(wrong, x, weight, parts, wrong.passes, x.shape[1] - first_bias))
     yield from in_weights(wrong, x, product.weight.astype(np.float64), parts, product.beside())
     if product.keys is not None:
         of_heads, keys = weight[:, :first_bias], product.keys(wrong.numbers.tolist())

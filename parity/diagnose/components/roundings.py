@@ -17,21 +17,28 @@ FORMATS = {
     "bfloat16": ml_dtypes.bfloat16,
 }
 EIGHT_BITS = {name: FORMATS[name] for name in ("fp8 (e4m3)", "fp8 (e5m2)")}
+INTEGERS = {"int8": 127, "int4": 7}
 TILES = (8, 16, 32, 64, 128)
 """Inputs after which a kernel may put its sum away."""
 
 
-def in_roundings(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[Component | None]:
+def in_roundings(
+    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts, passes: np.ndarray, biases: int
+) -> Iterator[Component | None]:
     """Each format of weight and input, of all parts or of some; then sums.
 
     Args:
         x: what enters, [R, D].
         weight: float64 [wrong columns, D].
+        passes: which pass each row is of, [R].
+        biases: how many of the last columns meet a bias: ones, or shares, that are no numbers in memory.
     """
     for name, low in _formats(weight):
         made = [(part, x[:, first:last] @ (low - weight)[:, first:last].T) for part, first, last in parts]
         yield in_all_or_some(wrong, f"the weight in {name}", x @ (low - weight).T, made)
-    for name, low in _formats(x):
+    inputs = x.shape[1] - biases
+    for name, in_few in _formats(x[:, :inputs], passes):
+        low = np.concatenate((in_few, x[:, inputs:]), axis=1)
         made = [(part, (low - x)[:, first:last] @ weight[:, first:last].T) for part, first, last in parts]
         yield in_all_or_some(wrong, f"what enters in {name}", (low - x) @ weight.T, made)
     right = x @ weight.T
@@ -41,16 +48,31 @@ def in_roundings(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Par
             yield wrong.judged(says, _summed(x, weight, tile) - right, 0)
 
 
-def _formats(values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Rows of numbers in each format, as float64; those of eight bits with a scale for each row or for all as well."""
+def _formats(values: np.ndarray, passes: np.ndarray | None = None) -> Iterator[tuple[str, np.ndarray]]:
+    """Rows of numbers in each format, as float64; those of few bits with a scale for each row, pass or for all as well.
+
+    With a scale the numbers are those in bfloat16 first, as most devices have them before: what is rounded already lies
+    elsewhere between two steps.
+    """
     for name, dtype in FORMATS.items():
         yield name, _low(values, dtype)
+    for held in (_low(values, ml_dtypes.bfloat16), values):
+        for which, most in _scales(held, passes):
+            for name, levels in INTEGERS.items():
+                yield f"{name} {which}", np.round(held / (most / levels)) * (most / levels)
+            for name, dtype in EIGHT_BITS.items():
+                scale = most / float(ml_dtypes.finfo(dtype).max)
+                yield f"{name} {which}", _low(held / scale, dtype) * scale
+
+
+def _scales(held: np.ndarray, passes: np.ndarray | None) -> Iterator[tuple[str, np.ndarray]]:
+    """What one scale is of, and the largest number of those that share it, [R, 1] or [1, 1]."""
     for which, axis in (("by row", 1), ("with one scale", None)):
-        most = np.maximum(np.abs(values).max(axis=axis, keepdims=True), 1e-300)
-        yield f"int8 {which}", np.round(values / (most / 127)) * (most / 127)
-        for name, dtype in EIGHT_BITS.items():
-            scale = most / float(ml_dtypes.finfo(dtype).max)
-            yield f"{name} {which}", _low(values / scale, dtype) * scale
+        yield which, np.maximum(np.abs(held).max(axis=axis, keepdims=True), 1e-300)
+    if passes is not None:
+        largest = np.zeros(passes.max() + 1)
+        np.maximum.at(largest, passes, np.abs(held).max(axis=1))
+        yield "with a scale by pass", np.maximum(largest[passes, None], 1e-300)
 
 
 def _low(values: np.ndarray, dtype: type) -> np.ndarray:

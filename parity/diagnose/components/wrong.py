@@ -159,6 +159,11 @@ class WrongRows:
         there = np.where(same[0] & same[1], there, self.numbers)
         return self.every.golden[there].reshape(self.golden.shape).astype(np.float64)
 
+    @property
+    def passes(self) -> np.ndarray:
+        """Which pass each row is of, counted from 0, int64 [R]."""
+        return np.asarray(np.unique(self.rows.labels[:, :2], axis=0, return_inverse=True)[1].ravel())
+
     @classmethod
     def unclear(cls, rows: StageRows, precision: str) -> np.ndarray:
         """Rows of a stage that are neither wrong nor clearly right: bool [R]."""

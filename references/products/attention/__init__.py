@@ -23,6 +23,8 @@ from parity.references.products.attention.keys import keys_of, sequence
 from parity.references.products.attention.masks import of_masks
 from parity.references.products.attention.operands import Pass, Variant
 from parity.references.products.attention.projections import Anew, Projected, norms_before, of_projections, weights_of
+from parity.references.products.attention.scaled import of_scales, of_shares
+from parity.references.products.attention.sums import of_sums
 from parity.references.products.attention.tiles import of_tiles
 from parity.references.products.product import Changed, Made, Product, entered, linear, projections
 from parity.references.products.rotated import Rotation, turned_by
@@ -37,6 +39,9 @@ def variants(groups: int, sinks: bool) -> Iterator[tuple[str, Variant]]:
     yield from of_groups(groups)
     yield from of_tiles()
     yield from of_sinks() if sinks else ()
+    yield from of_shares()
+    yield from of_scales()
+    yield from of_sums()
 
 
 def passes(loop: Any, side: str, number: int, stack: ExitStack) -> list[Pass]:
@@ -52,6 +57,32 @@ def passes(loop: Any, side: str, number: int, stack: ExitStack) -> list[Pass]:
 
     stack.enter_context(attending(loop, number, change, side))
     return held
+
+
+NEAR = (-1, 1, -2, 2)
+"""How many layers away one may be whose cache is taken for a layer's own."""
+
+
+def _near(loop: Any, side: str, number: int, stack: ExitStack) -> dict[str, list[Pass]]:
+    """The operands of the layers near one, by what they are called."""
+    layers = dict(layers_of(loop, side, "all"))
+    there = [number + step for step in NEAR if number + step in layers]
+    return {f"layer {other}": passes(loop, side, other, stack) for other in there}
+
+
+def _of_layers(own: Sequence[Pass], near: dict[str, list[Pass]]) -> Iterator[tuple[str, list[Variant]]]:
+    """Keys, values or both of another layer, as a change of each pass."""
+    for whose, held in near.items():
+        alike = len(held) == len(own) and all(
+            one.k.shape == other.k.shape for one, other in zip(own, held, strict=True)
+        )
+        for what, sides in {"keys": "k", "values": "v", "keys and values": "kv"}.items() if alike else ():
+            yield f"the {what} of {whose}", [partial(_of_layer, other=other, sides=sides) for other in held]
+
+
+def _of_layer(one: Pass, other: Pass, sides: str) -> Pass:
+    changed: dict[str, Any] = {side: getattr(other, side) for side in sides}
+    return replace(one, **changed)
 
 
 def mixed_at(passes: Sequence[Pass], changes: Sequence[Variant], rows: Any) -> Tensor:
@@ -75,7 +106,7 @@ def _anew(anew: Anew, maker: Projected, one: Pass) -> Pass:
 def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
     """Heads by the output projection."""
     held, seen = passes(loop, side, number, stack), entered(layer.self_attn.o_proj, stack)
-    known = sequence(loop, side, stack)
+    known, near = sequence(loop, side, stack), _near(loop, side, number, stack)
     tables, fed = turned_by(loop, side, number, stack), entered(layer.self_attn.q_proj, stack)
     before = [entered(norm, stack) for norm in norms_before(layer).values()]
 
@@ -97,6 +128,8 @@ def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Ma
         def others() -> Iterator[tuple[str, Changed]]:
             for says, variant in variants(groups, held[0].sinks is not None):
                 yield says, partial(mixed_at, turned, [variant] * len(turned))
+            for says, changes in _of_layers(turned, near):
+                yield says, partial(mixed_at, turned, changes)
             for says, anew in of_projections(loop, side, number):
                 yield says, partial(mixed_at, turned, [partial(_anew, anew, maker) for maker in makers])
 

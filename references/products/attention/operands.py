@@ -23,6 +23,11 @@ def softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
     return shares if sinks is None else shares[..., :-1]
 
 
+def summed(scores: Tensor, shares: Tensor, values: Tensor) -> Tensor:
+    """Values [N, T, D] by shares [N, S, T], [N, S, D]; the scores behind the shares say nothing more."""
+    return shares @ values
+
+
 def each_its_own(heads: int, groups: int) -> Tensor:
     """The kv group of each head, [heads]: neighbouring heads share one."""
     return torch.arange(heads) // (heads // groups)
@@ -32,8 +37,8 @@ def each_its_own(heads: int, groups: int) -> Tensor:
 class Pass:
     """The operands of one pass of one layer.
 
-    `scored` changes the scores [N, S, T], `shared` makes shares of them, and `rounded` changes these; `group_of` says
-    which kv group each of so many heads takes, of so many groups; `added` [G, D] is added to what a head of the group
+    `scored` changes the scores [N, S, T], `shared` makes shares of them, `rounded` changes these, and `mixing` adds up
+    values by them, with the scores beside (-inf where a key is not seen); `group_of` says which kv group each of so many heads takes, of so many groups; `added` [G, D] is added to what a head of the group
     mixes. `rotation` is None where nothing tells it; `prompt` is how many of the first keys a prefill made.
     """
 
@@ -46,6 +51,7 @@ class Pass:
     scored: Callable[[Tensor], Tensor] = lambda scores: scores
     shared: Shared = softmax
     rounded: Callable[[Tensor], Tensor] = lambda shares: shares
+    mixing: Callable[[Tensor, Tensor, Tensor], Tensor] = summed
     group_of: Callable[[int, int], Tensor] = each_its_own
     added: Tensor | None = None
     prompt: int = 0
@@ -84,8 +90,8 @@ class Pass:
         taken = self.group_of(len(self.q), len(self.k))
         k, v = self.k[taken], self.v[taken]
         scores = self.scored(self.q[:, rows] @ k.transpose(1, 2) * self.q.shape[-1] ** -0.5)
-        shares = self.shared(scores.masked_fill(~self.seen[..., rows, :], float("-inf")), self.columns_of_sinks)
-        mixed = self.rounded(shares) @ v
+        scores = scores.masked_fill(~self.seen[..., rows, :], float("-inf"))
+        mixed = self.mixing(scores, self.rounded(self.shared(scores, self.columns_of_sinks)), v)
         return (mixed if self.added is None else mixed + self.added[taken][:, None]).transpose(0, 1)
 
     @property
