@@ -135,7 +135,7 @@ class Lives:
         return _behind(before, self.continued(len(self.ids), turn), len(self.ids))
 
     def restored(self, rounds: int) -> Both:
-        """Taken off behind some rounds, another prompt in its place, and put back."""
+        """Taken off behind some rounds, another prompt in its place that is taken off as well, and put back."""
         if not isinstance(self.device, Saving):
             raise NotOffered("no save and restore")
         tensors: list[Recorded] = []
@@ -145,6 +145,8 @@ class Lives:
             perform(self.device, own_rounds(trace, rounds, eos))
             if between:
                 self.device.save("parity")
+                perform(self.device, own_prefill(free_trace(self.within.names), self.other, self.budget))
+                self.device.save("parity, another")
                 perform(self.device, free_rounds(self.device, self.other, self.budget))
                 self.device.restore("parity")
             tensors.append(self._to_the_end(self.device, trace))

@@ -214,6 +214,19 @@ def test_a_text_that_ends_otherwise_behind_a_continuation_fails(ends, judged):
     assert ("end token" in checks[red].evidence) == ends.startswith("end_tokens")
 
 
+def test_sequences_that_are_saved_in_one_slot_fail(judged):
+    checks = judged("tests.gates.test_lifecycle:one_slot", "off-loaded and restored", "the next prompt")
+    assert checks["off-loaded and restored"].verdict == "fail", checks["off-loaded and restored"].evidence
+
+
+def one_slot(target, drafter, k, precision="bfloat16"):
+    """The last sequence that was saved is put back, whatever its name."""
+    made = device.load(target, drafter, k, precision)
+    clean = made.save
+    made.save = lambda name: (clean(name), [made._saved.__setitem__(other, made._saved[name]) for other in made._saved])
+    return made
+
+
 def budget(target, drafter, k, verb, precision="bfloat16"):
     """A sequence that continues by this verb has a budget of one token too many."""
     made = device.load(target, drafter, k, precision)
