@@ -74,7 +74,7 @@ class Guarded:
         size = call_guarded(self.guarded_as, verb, lambda: _count(value))
         if size > TOKENS:
             raise DeviceFailed(self.guarded_as, verb, f"it returned {size} values as the tokens of one round")
-        return value
+        return call_guarded(self.guarded_as, verb, lambda: _in_array(value))
 
     def _ask(self, verb: str, *arguments: Any) -> Any:
         return call_guarded(self.guarded_as, verb, lambda: getattr(self.inside, verb)(*arguments))
@@ -102,6 +102,13 @@ def _changed(first: Description, description: Description) -> str:
         if said != now:
             return f"it described its {name} as {said!r}, and now as {now!r}: a description is for good"
     return ""
+
+
+def _in_array(tokens: Any) -> Any:
+    """A list of tokens as the array that the seam asks for, so that every reader takes both alike."""
+    if not isinstance(tokens, list | tuple):
+        return tokens
+    return np.asarray(tokens) if len(tokens) else np.empty(0, np.int64)
 
 
 def _count(tokens: Any) -> int:

@@ -38,9 +38,15 @@ def test_an_endless_answer_is_an_error_before_it_is_read(value, words):
         guard(Handing(value), "handing").draft(None)
 
 
-@pytest.mark.parametrize("value", [[1, 2], np.arange(3), (1,)])
-def test_tokens_are_handed_on_as_they_are(value):
+def test_tokens_are_handed_on_as_they_are_and_a_list_of_them_as_an_array():
+    """Gates read `.tolist()`: a device that returns a list passed everywhere but there."""
+    value = np.arange(3)
     assert guard(Handing(value), "handing").draft(None) is value
+    for listed in ([1, 2], (1, 2), []):
+        found = guard(Handing(listed), "handing").draft(None)
+        assert found.dtype == np.int64 and found.tolist() == list(listed)
+    with pytest.raises(DeviceFailed, match="ValueError"):
+        guard(Handing([1, [2]]), "handing").draft(None)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
