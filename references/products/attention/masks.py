@@ -57,6 +57,8 @@ def of_masks() -> Iterator[tuple[str, Variant]]:
         hidden[f"the key {number} back is not seen"] = partial(_back, number=number)
     for number in WINDOWS:
         hidden[f"a row sees the last {number} keys alone"] = partial(_beyond, number=number)
+        hidden[f"keys in front of the row's own tile of {number} are not seen"] = partial(_tiles_before, number=number)
+        hidden[f"earlier keys of the row's own tile of {number} are not seen"] = partial(_own_tile, number=number)
     for number in FIRST:
         hidden[f"the first {number} keys are not seen"] = partial(_before, number=number)
     shown: dict[str, Which] = {
@@ -99,6 +101,19 @@ def _back(one: Pass, number: int) -> Tensor:
 
 def _beyond(one: Pass, number: int) -> Tensor:
     return one.distance >= number
+
+
+def _tile_of_row(one: Pass, number: int) -> Tensor:
+    """The first key of the tile that each row's own key lies in, [S, T]."""
+    return (one.distance + _keys(one)) // number * number
+
+
+def _tiles_before(one: Pass, number: int) -> Tensor:
+    return _keys(one) < _tile_of_row(one, number)
+
+
+def _own_tile(one: Pass, number: int) -> Tensor:
+    return (_keys(one) >= _tile_of_row(one, number)) & (one.distance > 0)
 
 
 def _before(one: Pass, number: int) -> Tensor:
