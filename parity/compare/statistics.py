@@ -12,6 +12,7 @@ import numpy as np
 from parity.compare.rows import HALF_ULP, StageRows
 from parity.errors import UsageError
 from parity.metrics import PairMetrics, UlpDistances, topk_overlap
+from parity.metrics.dtypes import BFLOAT16
 from parity.metrics.moments import Moments
 from parity.policy import Row
 
@@ -249,9 +250,21 @@ def _shift(golden: np.ndarray, device: np.ndarray) -> np.ndarray:
 
 
 def unlike(seen: Measurement) -> float:
-    """Share of elements that are not, bit for bit, what the floor's own rounding gave."""
-    device, floor = (side.astype(np.float32).view(np.uint32) for side in (seen.rows.device, seen.rows.noise_floor))
-    return float((device != floor).mean())
+    """Share of elements that do not round to the floor's bits, nor to what the golden rounds to.
+
+    A device that keeps more bits than the floor is more exact, and so not unlike: its input is not rounded either.
+    """
+    device, floor, golden = (
+        side.astype(np.float32) for side in (seen.rows.device, seen.rows.noise_floor, seen.rows.golden)
+    )
+    if np.array_equal(_in_bfloat16(floor), floor):
+        device, golden = _in_bfloat16(device), _in_bfloat16(golden)
+    alike = [device.view(np.uint32) == side.view(np.uint32) for side in (floor, golden)]
+    return float((~(alike[0] | alike[1])).mean())
+
+
+def _in_bfloat16(values: np.ndarray) -> np.ndarray:
+    return values.astype(BFLOAT16).astype(np.float32)
 
 
 def top_missed(k: int) -> Callable[[Measurement], float]:

@@ -17,6 +17,7 @@ from parity.references.products.attention.projections import Anew, Projected, we
 from parity.references.products.product import LARGE, entered
 from parity.references.products.rotated import Rotation, turned_by
 
+
 @dataclass(frozen=True)
 class LayerPass:
     """One pass of a layer: the stream that entered it [S, H], attention's operands, and what makes q, k and v."""

@@ -329,7 +329,9 @@ def test_the_error_of_the_best_logits_is_over_the_largest_and_without_the_rows_s
 
 def test_what_is_unlike_the_floor_is_counted_by_bits():
     found = seen(FOURS, off(0, 0.5, 0, 0), off(0, 0, 0, 0.5))
-    assert statistics.unlike(found) == 2 / 16
+    assert statistics.unlike(found) == 1 / 16  # the last row's is the golden's own
+    exact, tiny = seen(FOURS, off(0, 1e-4, 0, 0), FOURS), seen(FOURS, off(0, 1e-4, 0, 0), off(0, 0, 0, 1e-4))
+    assert (statistics.unlike(exact), statistics.unlike(tiny)) == (0, 1 / 16)  # rounds alike; a floor in float32
     assert statistics.top_missed(1)(seen(VARIED, VARIED[:, ::-1].copy())) == 1.0
     assert statistics._largest(np.array([1.0, np.nan])) == np.inf and statistics._largest(np.array([])) == 0
 
