@@ -38,8 +38,9 @@ class Pass:
     """The operands of one pass of one layer.
 
     `scored` changes the scores [N, S, T], `shared` makes shares of them, `rounded` changes these, and `mixing` adds up
-    values by them, with the scores beside (-inf where a key is not seen); `group_of` says which kv group each of so many heads takes, of so many groups; `added` [G, D] is added to what a head of the group
-    mixes. `rotation` is None where nothing tells it; `prompt` is how many of the first keys a prefill made.
+    values by them, with the scores beside (-inf where a key is not seen); `group_of` says which kv group each of so
+    many heads takes, of so many groups; `added` [G, D] is added to what a head of the group mixes. `rotation` is None
+    where nothing tells it; `prompt` is how many of the first keys a prefill made.
     """
 
     q: Tensor

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -90,11 +91,11 @@ def _in_float(x: Tensor, most: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _written(one: Pass, side: str) -> list[slice]:
-    """Rows of an operand that one kind of pass wrote, each with a scale of its own: the prompt's, others', the pass's."""
+    """Rows of an operand with a scale of their own: those of the prompt, of other passes before, and of the pass."""
     if side == "q":
         return [slice(None)]
     edges = sorted({0, min(one.prompt, one.cached), one.cached, one.k.shape[1]})
-    return [slice(first, last) for first, last in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice(first, last) for first, last in pairwise(edges)]
 
 
 def _scaled(one: Pass, sides: str, axes: tuple[int, ...], low: Low, before: torch.dtype) -> Pass:
