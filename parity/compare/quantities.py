@@ -59,7 +59,7 @@ class Bound:
 def bounds_of(quantity: Quantity, facts: Facts, bad: np.ndarray) -> Iterator[Bound]:
     """The tightest bounds that all bad rows (bool [R]) are within; none where one is not known, or all are within."""
     values = facts.known(quantity.fact)
-    if not bad.any() or values[bad].min() < 0:
+    if not bad.any() or not values[bad].min() >= 0:  # NaN, as of scores that are infinite, is not known either
         return
     every = np.unique(values[values >= 0])
     least, most, tried = values[bad].min(), values[bad].max(), len(every)

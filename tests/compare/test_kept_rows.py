@@ -145,6 +145,8 @@ def test_a_quantity_is_bounded_by_the_bad_rows():
     assert said("round", values, [0, 0, 0, 0, 0, 1]) == {"round 5 only": (5, 5, 5), "from round 5 on": (5, None, 5)}
     assert said("round", values, [1, 0, 0, 0, 0, 1]) == said("round", values, [0] * 6) == {}
     assert said("round", [-1, 1, 2], [1, 1, 0]) == {} and said("round", [-1, 1, 2], [0, 1, 0])["round 1 only"][2] == 2
+    nan = float("nan")  # as a routing weight of infinite scores
+    assert said("least_share", [nan, nan], [1, 0]) == said("least_share", [nan, 0.5, 0.2], [1, 1, 0]) == {}
     assert [one.closed for one in bounds("round", values, [0, 1, 0, 1, 0, 0])] == [False, False, True]
     assert not Bound("", 2, 2, 1).closed
 
