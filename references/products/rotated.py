@@ -95,6 +95,11 @@ def before_rotation(loop: Any, number: int, module: Any, beside: Sequence[tuple[
             for says, positions in other_positions():
                 moved = partial(turned_to, other=positions)
                 yield f"turned {says}", given(_by_pass(heads, cos, sin, spans, moved))
+            if module.bias is not None:
+                bias = module.bias.detach().double().view(heads.shape[1:])
+                behind = _turned(heads - bias, cos, sin) + bias.flatten()
+                yield "the bias added behind the rotation, not before", given(behind.numpy())
+                yield "the bias added behind the rotation as well", given((behind + _turned(bias, cos, sin)).numpy())
             for name, dtype in NARROW.items():
                 low = partial(kept_in, dtype=dtype)
                 yield f"cos and sin in {name}", given(_turned(heads, low(cos), low(sin)).numpy())

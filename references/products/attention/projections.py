@@ -74,6 +74,8 @@ def of_projections(loop: Any, side: str, number: int) -> Iterator[tuple[str, Ane
     """Each change with what it says."""
     layers = dict(layers_of(loop, side, "all"))
     yield "the value bias is added behind the shares", _bias_behind
+    for what, sides in {"query bias": "q", "key bias": "k", "biases of queries and keys": "qk"}.items():
+        yield f"the {what} of the pass behind the rotation", partial(_bias_behind_rotation, sides=sides)
     for what, sides in SIDES.items():
         for says, behind in _made(len(layers[number].self_attn.q_proj.weight)):
             yield f"the {what} of the pass {says}", partial(_behind, sides=sides, change=behind)
@@ -171,6 +173,15 @@ def _bias_behind(one: Pass, projected: Projected) -> Pass:
         return one
     bias = bias.unflatten(0, (len(one.v), -1))
     return replace(one, v=one.v - bias[:, None], added=bias)
+
+
+def _bias_behind_rotation(one: Pass, projected: Projected, sides: str) -> Pass:
+    for side in sides:
+        weight, bias = projected.weights[side]
+        if bias is not None:
+            without = replace(projected, weights=projected.weights | {side: (weight, None)})
+            one = without.put(one, side, projected.x, partial(torch.add, other=bias.view(-1, 1, one.q.shape[-1])))
+    return one
 
 
 Turned = Callable[[Tensor], Tensor]
