@@ -55,6 +55,9 @@ def checks(context: GateContext) -> Iterator[Check]:
         yield Check("prefix hit", NOT_JUDGED, "the device has no prefill_from (parity.seam.Continuing)")
     if isinstance(device, Saving):
         yield lives.check("off-loaded and restored", Lives.restored, (0, 1), "behind round {}")
+        yield lives.check(
+            "off-loaded and restored as the second of two", Lives.restored_second, (1,), "behind round {}"
+        )
     else:
         yield Check("off-loaded and restored", NOT_JUDGED, "the device has no save and restore (parity.seam.Saving)")
     yield _in_chunks(context, lives, says.precision)

@@ -32,6 +32,10 @@ CHUNK = 16
 """Rows of a prefill that runs in parts."""
 
 
+ANOTHER = "parity, another"
+"""What the other sequence is saved as."""
+
+
 class _NotExercised(Exception):
     """The golden's prompts do not lead where the check has to look."""
 
@@ -134,23 +138,38 @@ class Lives:
             self.device.verify(drafts, untapped)
         return _behind(before, self.continued(len(self.ids), turn), len(self.ids))
 
-    def restored(self, rounds: int) -> Both:
-        """Taken off behind some rounds, another prompt in its place that is taken off as well, and put back."""
+    def restored(self, rounds: int, second: bool = False) -> Both:
+        """Taken off behind some rounds, another prompt in its place that is taken off as well, and put back.
+
+        Args:
+            second: it is the second of the two that is taken off, and put back behind the first.
+        """
         if not isinstance(self.device, Saving):
             raise NotOffered("no save and restore")
         tensors: list[Recorded] = []
         for between in (False, True):
             trace, eos = free_trace(self.within.names), self.device.describe().eos
+            if between and second:
+                self._another_taken_off(self.device)
             perform(self.device, own_prefill(trace, self.ids, self.budget))
             perform(self.device, own_rounds(trace, rounds, eos))
             if between:
                 self.device.save("parity")
-                perform(self.device, own_prefill(free_trace(self.within.names), self.other, self.budget))
-                self.device.save("parity, another")
+                if not second:
+                    self._another_taken_off(self.device)
                 perform(self.device, free_rounds(self.device, self.other, self.budget))
-                self.device.restore("parity")
+                for name in (ANOTHER, "parity") if second else ("parity",):
+                    self.device.restore(name)
             tensors.append(self._to_the_end(self.device, trace))
         return tensors[0], tensors[1]
+
+    def restored_second(self, rounds: int) -> Both:
+        """The same of the second of two that were taken off."""
+        return self.restored(rounds, second=True)
+
+    def _another_taken_off(self, device: Saving) -> None:
+        perform(self.device, own_prefill(free_trace(self.within.names), self.other, self.budget))
+        device.save(ANOTHER)
 
     def on_another(self, device: Device) -> Both:
         """The same on another device."""

@@ -86,6 +86,7 @@ def test_a_device_that_continues_is_asked_at_every_cut_that_the_longest_prompt_h
     assert asked[lifecycle.SEVERAL][1:] == ("resumed_behind_several", ([[4, 5, 6, 7], [1, 2], [3]],))
     assert asked["after an abort"][1:] == ("aborted", ("draft", "verify"))
     assert asked["off-loaded and restored"][1:] == ("restored", (0, 1))
+    assert asked["off-loaded and restored as the second of two"][1:] == ("restored_second", (1,))
 
 
 def test_of_one_prompt_the_other_is_itself_backwards(lived):

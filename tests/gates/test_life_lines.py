@@ -281,6 +281,11 @@ def test_a_sequence_is_saved_another_runs_in_its_place_and_it_is_restored(monkey
     beside = [("own_prefill", OTHER, BUDGET), ("free_rounds", OTHER, BUDGET)]
     assert made == [*once, "end", *once, *beside, "end"]
     assert device.calls == [("save", "parity"), ("save", "parity, another"), ("restore", "parity")]
+    made.clear(), device.calls.clear()
+    Lives(device, WITHIN, [1, 2, 3], OTHER).restored_second(1)
+    assert made == [*once, "end", beside[0], *once, beside[1], "end"]
+    first, second = ("save", "parity, another"), ("save", "parity")
+    assert device.calls == [first, second, ("restore", "parity, another"), ("restore", "parity")]
     with pytest.raises(NotOffered, match=r"^no save and restore$"):
         Lives(SimpleNamespace(describe=device.describe), WITHIN, [1], [2]).restored(1)
 

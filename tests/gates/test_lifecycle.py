@@ -54,7 +54,7 @@ def judged(gate_checks, monkeypatch):
 @pytest.mark.parametrize("limits", first([None, ProcessLimits()]))
 def test_a_clean_device_passes_at_every_cut(limits, judged):
     checks = judged("numpy", limits=limits)
-    assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 11
+    assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 12
     assert "the same bits" in checks["off-loaded and restored"].evidence
     assert "beside sequences in mid-generation" in checks["after an abort, in lanes"].evidence
     assert "0 rows cached, 1 rows cached, 5 rows cached, 16 rows cached" in checks["prefix hit"].evidence
@@ -214,16 +214,35 @@ def test_a_text_that_ends_otherwise_behind_a_continuation_fails(ends, judged):
     assert ("end token" in checks[red].evidence) == ends.startswith("end_tokens")
 
 
-def test_sequences_that_are_saved_in_one_slot_fail(judged):
-    checks = judged("tests.gates.test_lifecycle:one_slot", "off-loaded and restored", "the next prompt")
-    assert checks["off-loaded and restored"].verdict == "fail", checks["off-loaded and restored"].evidence
+SLOTS = {
+    "one_slot": ("off-loaded and restored", "the next prompt"),
+    "slot_of_the_first": ("off-loaded and restored as the second of two", "the next prompt"),
+}
+"""Where sequences are kept that were taken off, a check that fails, and one that passes."""
+
+
+@pytest.mark.parametrize("slots", SLOTS)
+def test_sequences_that_share_a_slot_fail(slots, judged):
+    red, green = SLOTS[slots]
+    checks = judged(f"tests.gates.test_lifecycle:{slots}", red, green)
+    assert checks[red].verdict == "fail", checks[red].evidence
+    assert checks[green].verdict == "pass", checks[green].evidence
 
 
 def one_slot(target, drafter, k, precision="bfloat16"):
     """The last sequence that was saved is put back, whatever its name."""
     made = device.load(target, drafter, k, precision)
     clean = made.save
-    made.save = lambda name: (clean(name), [made._saved.__setitem__(other, made._saved[name]) for other in made._saved])
+    made.save = lambda name: (clean(name), made._saved.update(dict.fromkeys(made._saved, made._saved[name])))
+    return made
+
+
+def slot_of_the_first(target, drafter, k, precision="bfloat16"):
+    """The sequence that was put back first since a save is put back again."""
+    made = device.load(target, drafter, k, precision)
+    clean, held = (made.save, made.restore), []
+    made.save = lambda name: (clean[0](name), held.clear())
+    made.restore = lambda name: (held.append(name), clean[1](held[0]))
     return made
 
 

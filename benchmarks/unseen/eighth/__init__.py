@@ -1,0 +1,1 @@
+"""The eighth set, by the part of the pipeline."""

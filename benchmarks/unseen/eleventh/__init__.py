@@ -1,0 +1,1 @@
+"""The eleventh set, by the part of the pipeline."""

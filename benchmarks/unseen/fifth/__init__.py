@@ -1,0 +1,1 @@
+"""The fifth set, by the part of the pipeline."""

@@ -1,0 +1,1 @@
+"""The first set, by the part of the pipeline."""

@@ -1,0 +1,1 @@
+"""The fourth set, by the part of the pipeline."""

@@ -1,0 +1,1 @@
+"""The ninth set, by the part of the pipeline."""

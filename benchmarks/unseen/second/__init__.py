@@ -1,0 +1,1 @@
+"""The second set, by the part of the pipeline."""

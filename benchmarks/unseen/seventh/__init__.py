@@ -1,0 +1,1 @@
+"""The seventh set, by the part of the pipeline."""

@@ -1,0 +1,1 @@
+"""The sixth set, by the part of the pipeline."""

@@ -1,0 +1,1 @@
+"""The tenth set, by the part of the pipeline."""

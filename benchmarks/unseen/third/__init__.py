@@ -1,0 +1,1 @@
+"""The third set, by the part of the pipeline."""
