@@ -102,7 +102,8 @@ def cached_keys(device: Device, token: int, k: int) -> tuple[dict[Side, np.ndarr
     if missing := due - tap.keys.keys():
         raise NotOffered(f"the device records no kv.{min(missing)}.0.k, by which its positions could be seen")
     if tap.waits:
-        raise NotOffered(f"the device does not hand over {min(tap.waits)}: its rows cannot be made the same")
+        shown = ", ".join(sorted(tap.waits))
+        raise NotOffered(f"its rows cannot be made the same: its tap is not given {shown} (verbs return them too late)")
     return tap.keys, prompt
 
 

@@ -114,9 +114,9 @@ def test_the_prompt_is_as_long_as_six_rounds_of_a_device_leave(monkeypatch):
         ((OTHER,), True, "records no kv.drafter.0.k, by"),
         ((OTHER,), False, ""),
         ((KEYS,), False, "records no kv.target.0.k, by"),
-        ((FUSED,), True, "does not hand over drafter.fc_out: its"),
+        ((FUSED,), True, "its tap is not given drafter.fc_out "),
         ((FUSED,), False, ""),
-        (("accept.emitted",), True, "does not hand over accept.emitted: its"),
+        (("accept.emitted",), True, "its tap is not given accept.emitted "),
     ],
 )
 def test_what_a_device_does_not_hand_over_is_told(hides, has, said, monkeypatch):
