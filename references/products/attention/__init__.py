@@ -44,15 +44,17 @@ def variants(groups: int, sinks: bool) -> Iterator[tuple[str, Variant]]:
     yield from of_sums()
 
 
-def passes(loop: Any, side: str, number: int, stack: ExitStack) -> list[Pass]:
-    """The operands of a layer's attention from now on, pass by pass."""
+def passes(loop: Any, side: str, number: int, stack: ExitStack, most: int | None = None) -> list[Pass]:
+    """The operands of a layer's attention from now on, pass by pass; of passes of at most so many key numbers."""
     held: list[Pass] = []
     attention = layers_of(loop, side, number)[0][1].self_attn
     sinks = attention.sinks.detach().double() if side == "target" else None
 
     def change(attend: Attend, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        first, second, third = (x[0].detach().double() for x in (q, k, v))
-        held.append(Pass(first, second, third, seen_keys(mask)[0, 0][..., : k.shape[2]].expand(q.shape[2], -1), sinks))
+        if most is None or k.numel() <= most:
+            first, second, third = (x[0].detach().double() for x in (q, k, v))
+            seen = seen_keys(mask)[0, 0][..., : k.shape[2]].expand(q.shape[2], -1)
+            held.append(Pass(first, second, third, seen, sinks))
         return attend(q, k, v, mask)
 
     stack.enter_context(attending(loop, number, change, side))
@@ -60,14 +62,17 @@ def passes(loop: Any, side: str, number: int, stack: ExitStack) -> list[Pass]:
 
 
 NEAR = (-1, 1, -2, 2)
-"""How many layers away one may be whose cache is taken for a layer's own."""
+"""How many layers away one may be whose cache is taken for a layer's own: two, as every other has a window."""
+
+FEW = 1 << 21
+"""Numbers of a pass's keys, 4,096 positions of 20b's, up to which other layers' caches are kept beside."""
 
 
 def _near(loop: Any, side: str, number: int, stack: ExitStack) -> dict[str, list[Pass]]:
     """The operands of the layers near one, by what they are called."""
     layers = dict(layers_of(loop, side, "all"))
     there = [number + step for step in NEAR if number + step in layers]
-    return {f"layer {other}": passes(loop, side, other, stack) for other in there}
+    return {f"layer {other}": passes(loop, side, other, stack, FEW) for other in there}
 
 
 def _of_layers(own: Sequence[Pass], near: dict[str, list[Pass]]) -> Iterator[tuple[str, list[Variant]]]:
