@@ -71,6 +71,7 @@ def told(device, cached=0):
         ({3: 0.25}, "pair 3 0.25 times as fast of 12"),
         ({0: 0.0}, "pair 0 does not turn of 12"),
         ({4: 0.4, 5: 0.3}, "pair 4 0.4 times as fast, pair 5 0.3 times as fast of 12"),
+        ({1: 0.62, 2: 2.78}, "pair 1 0.62 times as fast, pair 2 2.78 times as fast of 12"),
     ],
 )
 def test_pairs_that_turn_otherwise_are_said(faster, says):

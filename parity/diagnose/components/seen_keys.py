@@ -14,7 +14,15 @@ PAGES = (1, 8, 16, 32, 64, 128)
 """Keys of a page: what is wrong ends where one does."""
 
 
-class Keys(Protocol):
+class Scored(Protocol):
+    """Keys by their scores [N, T], with values [N, T, D] and sinks [N] or None."""
+
+    scores: np.ndarray
+    values: np.ndarray
+    sinks: np.ndarray | None
+
+
+class Keys(Scored, Protocol):
     """One row's view of the keys of a layer: scores [N, T] of all keys, values [N, T, D], seen [T], sinks [N] or None.
 
     The last holds zeros and stands below all others: nobody should see it.
@@ -22,16 +30,13 @@ class Keys(Protocol):
     `positions` [T] and the row's own `position`; `ids` [T] of the tokens at the keys, -1 where none is known.
     """
 
-    scores: np.ndarray
-    values: np.ndarray
     seen: np.ndarray
-    sinks: np.ndarray | None
     positions: np.ndarray
     position: int
     ids: np.ndarray
 
 
-def attended(keys: Keys, times: np.ndarray) -> np.ndarray:
+def attended(keys: Scored, times: np.ndarray) -> np.ndarray:
     """What is mixed [N * D] where each key counts so many times, [T] or [N, T]."""
     largest = np.where(times > 0, keys.scores, -np.inf).max(axis=1, keepdims=True)
     if keys.sinks is not None:
