@@ -286,6 +286,8 @@ def _plain() -> Iterator[tuple[str, Callable[[Tensor, Tensor], Tensor]]]:
     yield "ReLU for SiLU", lambda gate, up: F.relu(gate) * up
     yield "the sigmoid without its gate", lambda gate, up: torch.sigmoid(gate) * up
     yield "no activation of gate", lambda gate, up: gate * up
+    yield "SiLU of gate times up", lambda gate, up: F.silu(gate * up)
+    yield "SiLU of both", lambda gate, up: F.silu(gate) * F.silu(up)
     yield "no up", lambda gate, up: F.silu(gate)
 
 
