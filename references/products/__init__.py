@@ -18,7 +18,7 @@ from parity.references.products.attention import heads
 from parity.references.products.entering import LayerBack, entering_layer
 from parity.references.products.gated import experts, mlp
 from parity.references.products.layers import whole_layer
-from parity.references.products.norms import behind_norm, of_norm
+from parity.references.products.norms import behind_attention, behind_norm, of_norm
 from parity.references.products.product import Changed, Made, Parts, Product, entered, given, linear, projections
 from parity.references.products.rotated import before_rotation
 from parity.references.products.segments import segment
@@ -125,7 +125,7 @@ def watched(loop: Any, stage: str, hidden: Sequence[str] = ()) -> Iterator[Made]
                 routers = [
                     (f"layer {at}", other.mlp.router) for at, other in layers_of(loop, side, "all") if at != number
                 ]
-                yield behind_norm(layer.mlp.router, layer.post_attention_layernorm, beside, stack, beside=routers)
+                yield behind_norm(layer.mlp.router, behind_attention(layer, beside, stack), stack, beside=routers)
                 return
             names = {"q": ("q_proj",), "k": ("k_proj", "v_proj"), "v": ("v_proj", "k_proj")}[part]
             module, beside = getattr(layer.self_attn, names[0]), projections(loop, side, number, *names)
@@ -143,7 +143,8 @@ def watched(loop: Any, stage: str, hidden: Sequence[str] = ()) -> Iterator[Made]
         else:
             calls = {"target.logits": slice(1), "verify.logits": slice(1, None), "drafter.logits": slice(None)}[stage]
             model = "drafter" if side == "drafter" else "target"
-            yield behind_norm(head_of(loop, model), *_final_norms(loop, model), stack, calls, _tables(loop, model))
+            rows = of_norm(*_final_norms(loop, model), stack, calls)
+            yield behind_norm(head_of(loop, model), rows, stack, calls, _tables(loop, model))
             return
         seen = entered(module, stack)
         yield lambda: linear(module, torch.cat(seen), _taps(loop, stage), beside=beside)

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.hypotheses.routing import running
+from parity.references.products.norms import behind_attention
 from parity.references.products.product import (
     FLOATS,
     LARGE,
@@ -301,6 +302,7 @@ def mlp(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made
     """A gated MLP's inner activation by its down projection."""
     held = layer.mlp
     rows, seen = entered(held, stack), entered(held.down_proj, stack)
+    before = behind_attention(layer, (), stack)
 
     def made() -> list[Product]:
         gate, up = (side.weight.detach().double()[None] for side in (held.gate_proj, held.up_proj))
@@ -309,6 +311,8 @@ def mlp(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made
         def others() -> Iterator[tuple[str, Changed]]:
             for says, variant in variants(gated):
                 yield says, partial(_inner_of_one, gated, variant)
+            for says, other in before()[0].others():
+                yield f"{says} for gate and up", partial(_inner_of_rows, gated, other)
 
         return linear(held.down_proj, torch.cat(seen), (), others)
 
@@ -344,6 +348,10 @@ def _down(held: Any) -> Tensor:
     """Down weights of all experts and their biases as columns [H, E I + E]."""
     down = held.down_proj.detach().double()
     return torch.cat((down.flatten(0, 1).T, held.down_proj_bias.detach().double().T), dim=1)
+
+
+def _inner_of_rows(gated: Gated, made: Changed, rows: Any) -> Tensor:
+    return replace(gated, x=torch.from_numpy(made(rows))).inner()[:, 0]
 
 
 def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:

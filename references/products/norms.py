@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -84,6 +85,44 @@ def normed(x: Tensor, by: Tensor, eps: float, last: int | None = None) -> Tensor
     return x * torch.rsqrt(x[:, :last].square().mean(-1, keepdim=True) + eps) * by
 
 
+TIMES = (0.25, 0.5, 0.5**0.5, 0.8, 0.9, 1.1, 1.25, 2**0.5, 2.0, -1.0)
+"""How often what was added to a stream may count."""
+
+
+def _streams(before: Tensor, behind: Tensor, bias: Tensor | None) -> Iterator[tuple[str, Tensor]]:
+    """Other streams [R, H] than that behind attention, by the one before it, each with what it says."""
+    yield "the stream without what attention added", before
+    yield "what attention added, alone", behind - before
+    for times in TIMES:
+        yield f"the stream with {times:.4g} times what attention added", before + times * (behind - before)
+    if bias is not None:
+        yield "the stream without attention's output bias", behind - bias
+        yield "the stream with attention's output bias twice", behind + bias
+
+
+def behind_attention(layer: Any, others: Sequence[tuple[str, Any]], stack: ExitStack) -> Made:
+    """The rows that a layer's second norm gives, and what they would be: as `of_norm` has it, or of other streams."""
+    norm, plain = layer.post_attention_layernorm, of_norm(layer.post_attention_layernorm, others, stack)
+    first = getattr(layer, "hidden_norm", layer.input_layernorm)  # of one that fuses the other takes the embedding
+    behind, before = entered(norm, stack), entered(first, stack)
+    kept = of_module(first) if getattr(layer, "norm_before_residual", False) else torch.Tensor.double
+
+    def made() -> list[Product]:
+        (product,), x, change = plain(), torch.cat(behind).double(), of_module(norm)
+        held = getattr(layer.self_attn.o_proj, "bias", None)
+        bias = None if held is None else held.detach().double()
+
+        def changed() -> Iterator[tuple[str, Changed]]:
+            yield from product.others()
+            stream = kept(torch.cat(before).double())
+            for says, other in _streams(stream, x, bias) if stream.shape == x.shape else ():
+                yield f"the norm of {says}", given(change(other).numpy())
+
+        return [replace(product, others=changed)]
+
+    return made
+
+
 def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, calls: slice = slice(None)) -> Made:
     """The rows that a norm gives, and what they would be: by other norms' weights, or the rows of these themselves."""
     seen, beside = entered(module, stack), [(name, one, entered(one, stack)) for name, one in others]
@@ -113,8 +152,7 @@ def _of_rows(norm: Norm, x: Tensor, rows: Any) -> Any:
 
 def behind_norm(
     module: Any,
-    norm: Any,
-    others: Sequence[tuple[str, Any]],
+    of_rows: Made,
     stack: ExitStack,
     calls: slice = slice(None),
     beside: Sequence[tuple[str, Any]] = (),
@@ -122,10 +160,11 @@ def behind_norm(
     """A product of what a norm gives, and what it would be under another norm or of the row beside.
 
     Args:
+        of_rows: makes the norm's rows, with what they would be.
         calls: those of the run's calls whose rows the stage has.
         beside: modules whose weight might stand in the product's, by name.
     """
-    seen, of_rows = entered(module, stack), of_norm(norm, others, stack, calls)
+    seen = entered(module, stack)
 
     def made() -> list[Product]:
         (before,), x = of_rows(), torch.cat(seen[calls])

@@ -38,7 +38,7 @@ from parity.references.products.fixed_points import entering
 from parity.references.products.gated import Gated, _cut_by_rank, activations, gated_experts, swiglu
 from parity.references.products.halves import SecondHalf
 from parity.references.products.layers import _led_back
-from parity.references.products.norms import eps_of, normed
+from parity.references.products.norms import _streams, eps_of, normed
 from parity.references.products.product import in_steps
 from parity.references.products.rotated import Rotation, _partly, rotations, turn, turned_to
 from tests.sample import WHOLE, first
@@ -320,6 +320,15 @@ def test_a_norm_may_give_another_norms_rows_or_be_taken_over_padding(prompt):
     assert np.allclose(others["the rows that the input norm of the layer before gives"], before.x)
     padded = others["the mean square over 128 columns, 32 of them zeros"]
     assert np.allclose(padded / np.sqrt(128 / 96), made.x, rtol=1e-3)
+
+
+def test_a_stream_may_have_more_or_less_of_what_attention_added():
+    before, added = torch.tensor([[1.0, 2.0]]).double(), torch.tensor([[4.0, 8.0]]).double()
+    held = dict(_streams(before, before + added, torch.tensor([1.0, 0.0]).double()))
+    assert held["what attention added, alone"].tolist() == added.tolist()
+    assert held["the stream with 0.5 times what attention added"].tolist() == [[3.0, 6.0]]
+    assert held["the stream without attention's output bias"].tolist() == [[4.0, 10.0]]
+    assert len(held) == len(dict(_streams(before, before, None))) + 2
 
 
 def test_heads_that_turn_in_part_leave_the_others_as_they_are():
