@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import hypot, inf
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from parity.diagnose.fitting import STEPS, VERTICES, beside_clean, clean_value, 
 from parity.diagnose.ranking import Trial, best_of_each
 from parity.diagnose.residuals import Residual
 from parity.diagnose.search import tiers
-from parity.diagnose.step import CONFIRMED, VALUES, DiagnosisStep, leading_trials
+from parity.diagnose.step import CONFIRMED, FAR, VALUES, DiagnosisStep, leading_trials
 from parity.diagnose.trials import ResidualChange
 from parity.references.hypotheses.catalogue import Fit
 from tests.diagnose.test_honest import Q, red
@@ -230,3 +231,6 @@ def test_what_is_nearly_right_under_a_condition_is_no_name():
     plain = Trial(((NOTHING[0], None),), first, left)
     conditional = Trial(((only(NOTHING[0], SimpleNamespace(says="in round 2")), None),), first, left)
     assert step.nearest([conditional, plain]) is plain and step.nearest([conditional]) is None
+    for x, named in ((FAR, True), (FAR + 1, False), (None, True)):  # choices have no noise
+        far = replace(plain, after=replace(left, x=x))
+        assert (step.nearest([far]) is far) == named
