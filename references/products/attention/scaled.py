@@ -77,8 +77,8 @@ def of_shares() -> Iterator[tuple[str, Variant]]:
     for far in FAR:
         hidden = partial(_without_far, far=far)
         yield f"keys whose score is {far:g} below the row's largest are not seen", partial(_scored, change=hidden)
-        least = partial(_not_further, far=far)
-        yield f"no score is further than {far:g} below the row's largest", partial(_scored, change=least)
+        raised = partial(_not_further, far=far)
+        yield f"no score is further than {far:g} below the row's largest", partial(_scored, change=raised)
 
 
 Low = Callable[[Tensor, Tensor], Tensor]
