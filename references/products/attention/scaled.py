@@ -53,14 +53,9 @@ def _of_scales() -> Iterator[tuple[str, partial[Pass]]]:
                 yield f"{what} in fp8 ({name}) {scales}", partial(_scaled, sides=sides, axes=axes, low=low)
         for bits, levels in LEVELS.items():
             low = partial(in_steps, levels=levels)
-            yield (
-                f"values in {bits} {scales} that is the keys'",
-                partial(_scaled_by, side="v", by="k", axes=axes, low=low),
-            )
-            yield (
-                f"keys in {bits} {scales} that is the values'",
-                partial(_scaled_by, side="k", by="v", axes=axes, low=low),
-            )
+            by_other = partial(_scaled_by, axes=axes, low=low)
+            yield f"values in {bits} {scales} that is the keys'", partial(by_other, side="v", by="k")
+            yield f"keys in {bits} {scales} that is the values'", partial(by_other, side="k", by="v")
 
 
 def of_shares() -> Iterator[tuple[str, Variant]]:
