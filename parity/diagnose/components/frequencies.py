@@ -27,6 +27,10 @@ FASTER = np.geomspace(1 / 64, 8, 28)
 GAIN, HOPE = 0.01, 0.2
 """The share of what is left that another pair has to gain, and of all that the first has to."""
 
+SOON, HALF, MOST = 3, 0.5, 0.9
+"""So many pairs gain half of the error, and all of them most of it: where they do not, something else is wrong, and
+pairs would only take a little more of it each."""
+
 FINER, SWEEPS = 8, 2
 """How often a frequency that is found is made finer, by halves, and all of them when another joins them."""
 
@@ -127,7 +131,7 @@ def _fitted(wrong: WrongRows, weight: np.ndarray, rows: Sequence[TurnedKeys], ke
         fit.refine(1 / before)
         if fit.left() > DOWN_TO_NOISE**2 * fit.error.size:
             fit.select()
-            if not fit.shifts:
+            if fit.left() > (1 - MOST) * fit.total:
                 return {}
         shifts, before = fit.shifts, reach
     return shifts
@@ -183,6 +187,11 @@ class _Fit:
         rest = self.error - np.stack([self.weight @ one.ravel() for one in made])
         return float(((rest / self.noise) ** 2).sum())
 
+    @property
+    def total(self) -> float:
+        """The squared error where no pair turns further."""
+        return float(((self.error / self.noise) ** 2).sum())
+
     def turn(self, pair: int, by: float) -> None:
         """Let a pair turn by so much, whatever it did."""
         for row in self.held:
@@ -198,8 +207,10 @@ class _Fit:
 
     def select(self) -> None:
         """One pair after the other while it helps."""
-        total = before = self.left()
+        before = self.left()
         while len(self.shifts) < len(self.frequencies):
+            if len(self.shifts) == SOON and before > HALF * self.total:
+                return
             tried = [
                 (self.left(pair, by), pair, by)
                 for pair in range(len(self.frequencies))
@@ -207,7 +218,7 @@ class _Fit:
                 for by in _others(self.frequencies, pair)
             ]
             found, pair, by = min(tried)
-            if before - found < max(GAIN * before, 0.0 if self.shifts else HOPE * total):
+            if before - found < max(GAIN * before, 0.0 if self.shifts else HOPE * self.total):
                 return
             self.turn(pair, by)
             for _ in range(SWEEPS):
