@@ -105,10 +105,9 @@ def _changed(first: Description, description: Description) -> str:
 
 
 def _in_array(tokens: Any) -> Any:
-    """A list of tokens as the array that the seam asks for, so that every reader takes both alike."""
-    if not isinstance(tokens, list | tuple):
-        return tokens
-    return np.asarray(tokens) if len(tokens) else np.empty(0, np.int64)
+    """A list of whole numbers as the array that the seam asks for; anything else as it is, for its readers to judge."""
+    whole = isinstance(tokens, list | tuple) and all(isinstance(one, int | np.integer) for one in tokens)
+    return np.array(tokens, np.int64) if whole else tokens
 
 
 def _count(tokens: Any) -> int:
