@@ -1,24 +1,26 @@
-"""A progress bar on standard error, below what is printed meanwhile."""
+"""A progress bar on standard error, below what is printed meanwhile; a line now and then where that is no terminal."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any, TextIO
+from time import monotonic
+from typing import Any, TextIO
 
-from parity.plain import printable
-from parity.progress import Progress, quiet
+from parity.plain import echo, printable
+from parity.progress import Progress
 
-if TYPE_CHECKING:
-    pass
+APART = 30.0
+"""Seconds without a word, at least, before a line of progress in a log: short commands have none."""
 
 
 @contextmanager
 def progress(what: str) -> Iterator[Progress]:
-    """A progress bar on standard error from the first word of progress on, silent when that is no terminal.
+    """A progress bar on standard error from the first word of progress on; where that is no terminal, a line of it
+    every `APART` seconds.
 
-    What is printed meanwhile stands above it.
+    What is printed meanwhile stands above the bar.
     """
     with ExitStack() as shown:
         show: list[Progress] = []
@@ -38,7 +40,7 @@ def _bar(what: str, shown: ExitStack) -> Progress:
 
     console = Console(file=sys.stderr)
     if not console.is_terminal:
-        return quiet
+        return _lines(what)
     what_is_done = rich_progress.TextColumn("{task.description}", markup=False)
     figures = rich_progress.MofNCompleteColumn(), rich_progress.TimeRemainingColumn()
     columns = what_is_done, rich_progress.BarColumn(), *figures
@@ -52,6 +54,21 @@ def _bar(what: str, shown: ExitStack) -> Progress:
 
     def tell(done: int, total: int, name: str) -> None:
         bar.update(task, completed=done, total=total, description=printable(f"{what} {name}"))
+
+    return tell
+
+
+def _lines(what: str) -> Progress:
+    """Prints how far it is, where the last line or the beginning is `APART` seconds ago."""
+    begun = last = monotonic()
+
+    def tell(done: int, total: int, name: str) -> None:
+        nonlocal last
+        now = monotonic()
+        if now - last >= APART:
+            last = now
+            of = f" {done}/{total}" if total else ""
+            echo(f"parity: {what}{of}, {now - begun:.0f} s: {name}".removesuffix(": "), err=True)
 
     return tell
 

@@ -224,7 +224,8 @@ class GateCause:
 def run_until_failure(context: GateContext, names: Sequence[str] = ORDER) -> GateReport:
     """The gates one after another, up to the first that fails."""
     results = []
-    for name in names:
+    for number, name in enumerate(names):
+        context.progress(number, len(names), f"gate {name}")
         results.append(run_gate(context, name))
         if results[-1].verdict == FAIL:
             break

@@ -99,6 +99,7 @@ def _context(asked: DiagnosisRequest, rerun: ReferenceRerun) -> GateContext:
         folder,
         asked.limits,
         histories=HISTORIES,
+        progress=asked.progress,
         bounds=asked.policy,
         rerun=rerun,
     )

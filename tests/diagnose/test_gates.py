@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from parity.api import diagnose_device
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
+from parity.diagnose.gates import ORDER
 from parity.gates.gate import Check, GateResult
 
 LACKS = "the device has no `poison(value)`"
@@ -41,3 +43,13 @@ def test_what_is_not_judged_beside_a_pass_is_a_pass_as_in_parity_gate(verdict, c
     gates(boundary=verdict, verify=INCONCLUSIVE if code else PASS)
     found = parity("diagnose", "--limit", "0", "--device", "numpy", "--golden", shallow_golden.folder)
     assert found.code == code and found.out.startswith("nothing to diagnose") == (not code), found
+
+
+def test_each_gate_is_told_before_it_is_asked(gates, shallow_golden, monkeypatch):
+    gates()
+    told: list[str] = []
+    diagnose_device(shallow_golden, "numpy", limit=None, progress=lambda done, total, name: told.append(name))
+    assert [name for name in told if name.startswith("gate ")] == [
+        "gate provenance",
+        *(f"gate {name}" for name in ORDER),
+    ]
