@@ -123,6 +123,7 @@ def judge_numbers(rows: StageRows, excluded: np.ndarray, row: Row) -> tuple[Stag
         floor_l2=pooled_ratio(floors[keep], np.ones(keep.sum()), errors.weight[keep]),
         max_abs=device.max_abs,
         mean_abs=device.mean_abs,
+        rms_abs=device.rms_abs,
         cosine=device.cosine,
         x=figures | _plain(device, floor, unit) | (_missed(rows, topk) if unit == "noise" else {}),
         bounds={name: (bound.ok, bound.warn) for name, bound in row.bounds.items()},

@@ -100,6 +100,7 @@ class StageResult:
     floor_l2: float | None = None
     max_abs: float | None = None
     mean_abs: float | None = None
+    rms_abs: float | None = None
     cosine: float | None = None
     x: dict[str, float] = field(default_factory=dict)
     bounds: dict[str, tuple[float, float]] = field(default_factory=dict)

@@ -50,6 +50,8 @@ class Residual:
         worst: the worst statistic as a multiple of its bound.
         beyond: every statistic as a multiple of what still warns.
         judge: what the bounds are multiples of: `noise`, or `relative` for plain errors.
+        rms: of the error in the tensor's own unit, None where it has none. Residuals of two references are compared
+            by it: a reference with larger numbers has a smaller relative error, whatever is wrong.
         misshapen: the round from which on another shape, or nothing, stands there, where its values are wrong before.
     """
 
@@ -63,6 +65,7 @@ class Residual:
     beyond: Mapping[str, float] = field(default_factory=dict)
     misshapen: int | None = None
     judge: str = "noise"
+    rms: float | None = None
 
     def settled_by(self, after: Residual) -> bool:
         """Whether `after` is at its floor; where only fine statistics are red, these must be green as well."""
@@ -72,13 +75,17 @@ class Residual:
         """Whether `after` is less by more than chance: nothing is named by a residual that stays where it was."""
         over = [name for name, times in self.beyond.items() if times > 1.0]
         halved = bool(over) and all(after.beyond.get(name, inf) <= HALVED * self.beyond[name] for name in over)
-        return self.error > FELL * after.error or halved
+        fell = after.error < inf if self.error == inf else FELL * self.share(after) < 1.0
+        return fell or halved
 
     def share(self, after: Residual) -> float:
         """What is left of this residual in `after`: 0 is nothing, 1 all of it, more is worse."""
         if self.error == inf:
             return after.error
-        return after.error / self.error if self.error > 0.0 else inf if after.error > 0.0 else 1.0
+        before, left = self.error, after.error
+        if self.rms is not None and after.rms is not None and left < inf:
+            before, left = self.rms, after.rms
+        return left / before if before > 0.0 else inf if left > 0.0 else 1.0
 
     def explained(self, after: Residual) -> float:
         """Share of this residual's square that is gone in `after`: 1 is all of it, 0 none, below 0 it is worse."""
@@ -207,4 +214,5 @@ def _residual(result: StageResult, finding: Finding | None) -> Residual:
         settled,
         beyond,
         judge=result.judge,
+        rms=result.rms_abs,
     )

@@ -31,10 +31,6 @@ MOST = 0.95
 """A hypothesis that leaves a residual above the floor is still named if it explains this much of the error: a
 device may do the same wrong thing otherwise at an edge (the first row, the last slot)."""
 
-FAR = 100.0
-"""A hypothesis that leaves more than this multiple of the noise is not named. What it explains is a share of relative
-errors: one that makes the reference's numbers large makes any error small beside them."""
-
 
 @dataclass
 class DiagnosisStep:
@@ -113,7 +109,7 @@ class DiagnosisStep:
         stage, rounds = self.first.stage, self.rounds
         free = [trial for trial in made if not any(isinstance(one, Conditional) for one, _ in trial.assumed)]
         for trial in leading_trials(free):
-            if trial.explained < MOST or (trial.after.x or 0.0) > FAR:
+            if trial.explained < MOST:
                 continue
             if not self._harmless(trial) or self.at_first(trial).explained < MOST:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,12 +27,19 @@ def sampled_gap(before: Recorded, after: Recorded, stage: str) -> np.ndarray | N
     return some
 
 
-def relative_error(true: Recorded, device: Recorded, stage: str) -> float | None:
-    """How far a device is from what is true at a stage over all rounds, relative, all elements together.
+class StageError(NamedTuple):
+    """How far a device is from what is true, all elements together: relative L2, and RMS in the stage's own unit."""
+
+    relative: float
+    rms: float
+
+
+def stage_error(true: Recorded, device: Recorded, stage: str) -> StageError | None:
+    """How far a device is from what is true at a stage over all rounds.
 
     None where they are of other shapes or no numbers, or where a value is NaN or Inf.
     """
-    missing = size = 0.0
+    missing = size = count = 0.0
     for place in (place for place in true if place[1] == stage):
         value, own = true[place], device.get(place)
         if own is None or own.shape != value.shape or value.dtype.kind in "iub" or own.dtype.kind in "iub":
@@ -39,7 +47,8 @@ def relative_error(true: Recorded, device: Recorded, stage: str) -> float | None
         wide = value.astype(np.float64)
         missing += float(((own.astype(np.float64) - wide) ** 2).sum())
         size += float((wide**2).sum())
-    return sqrt(missing / size) if 0 < size < inf and missing < inf else None
+        count += wide.size
+    return StageError(sqrt(missing / size), sqrt(missing / count)) if 0 < size < inf and missing < inf else None
 
 
 def differ(true: np.ndarray | None, value: np.ndarray | None) -> bool:

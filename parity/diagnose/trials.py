@@ -24,7 +24,7 @@ from parity.diagnose.counterfactual_runs import (
 from parity.diagnose.deduced import DeducedTensors, HiddenLayers
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis, NotComparable
 from parity.diagnose.residuals import Residual, red_rows, residuals
-from parity.diagnose.tensors import contents_of, differ, relative_error, sampled_gap
+from parity.diagnose.tensors import contents_of, differ, sampled_gap, stage_error
 from parity.golden.case import Generation
 from parity.golden.fields import Mode
 from parity.golden.views import DumpView, GoldenSlice, PromptSlice, TrustedGolden
@@ -307,10 +307,10 @@ class PromptTrials:
             return None
         if rounds not in self._contents:
             self._contents[rounds] = contents_of(self.cut(rounds)[1], self.run.manifest.case.precision)
-        was, left = (relative_error(one, self._contents[rounds], before.stage) for one in (true, made))
-        if was is None or left is None or abs(was - before.error) > SAME * before.error:
+        was, left = (stage_error(one, self._contents[rounds], before.stage) for one in (true, made))
+        if was is None or left is None or abs(was.relative - before.error) > SAME * before.error:
             return None
-        after = replace(before, error=left, settled=False)
+        after = replace(before, error=left.relative, rms=left.rms, settled=False)
         return None if before.fell_to(after) else after
 
     def explained_in_bfloat16(
@@ -325,9 +325,9 @@ class PromptTrials:
             return None
         device = contents_of(run, "bfloat16")
         rough = self._tensors(golden, (*known, *assumed), precision="bfloat16")
-        before = relative_error(self._baseline(known, rounds, (), None)[0], device, stage)
-        after = relative_error(rough.tensors, device, stage)
-        return None if before is None or after is None or before == 0.0 else 1.0 - (after / before) ** 2
+        before = stage_error(self._baseline(known, rounds, (), None)[0], device, stage)
+        after = stage_error(rough.tensors, device, stage)
+        return None if before is None or after is None or before.rms == 0.0 else 1.0 - (after.rms / before.rms) ** 2
 
     def gap(self, known: Sequence[Assumption], rounds: int, stage: str) -> np.ndarray | None:
         """A sample [SAMPLED at the most] of the device's error at a stage under the known assumptions; None where it

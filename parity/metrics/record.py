@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isfinite
+from math import isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -151,6 +151,11 @@ class PairMetrics:
     nonfinite: NonFinite
     rows: RowSums = field(repr=False)
     ulps: UlpDistances | None = None
+
+    @property
+    def rms_abs(self) -> float:
+        """RMS of e, in the tensors' own unit; 0 where `count` is 0."""
+        return sqrt(float(self.rows.error_sq.sum()) / self.count) if self.count else 0.0
 
     @cached_property
     def worst_row(self) -> WorstRow | None:

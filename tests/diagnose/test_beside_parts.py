@@ -72,11 +72,8 @@ def test_the_share_beside_a_bfloat16_run_is_of_the_squared_error(monkeypatch, pr
         _tensors=lambda *of, precision: SimpleNamespace(tensors=rough),
         _baseline=lambda *of: (true, {}),
     )
-    told = PromptTrials.explained_in_bfloat16(asked, (), ((FEW, None),), 4, Q)
-    if share == 0.0:  # 0.25 off the true value, 0.25 off the run's, whose own size is larger
-        assert told == pytest.approx(1 - (0.25**2 / 3.25) / (0.25**2 / 2))
-    else:
-        assert told == share
+    # Of the second device: 0.25 off the true value, and 0.25 off the run's, whose larger numbers explain nothing.
+    assert PromptTrials.explained_in_bfloat16(asked, (), ((FEW, None),), 4, Q) == share
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from parity.diagnose.fitting import STEPS, VERTICES, beside_clean, clean_value, 
 from parity.diagnose.ranking import Trial, best_of_each
 from parity.diagnose.residuals import Residual
 from parity.diagnose.search import tiers
-from parity.diagnose.step import CONFIRMED, FAR, VALUES, DiagnosisStep, leading_trials
+from parity.diagnose.step import CONFIRMED, VALUES, DiagnosisStep, leading_trials
 from parity.diagnose.trials import ResidualChange
 from parity.references.hypotheses.catalogue import Fit
 from tests.diagnose.test_honest import Q, red
@@ -231,6 +231,13 @@ def test_what_is_nearly_right_under_a_condition_is_no_name():
     plain = Trial(((NOTHING[0], None),), first, left)
     conditional = Trial(((only(NOTHING[0], SimpleNamespace(says="in round 2")), None),), first, left)
     assert step.nearest([conditional, plain]) is plain and step.nearest([conditional]) is None
-    for x, named in ((FAR, True), (FAR + 1, False), (None, True)):  # choices have no noise
-        far = replace(plain, after=replace(left, x=x))
-        assert (step.nearest([far]) is far) == named
+
+
+def test_a_reference_with_larger_numbers_explains_nothing_by_being_larger():
+    """The same wrong numbers beside a reference 250 times as large: a thousandth of the relative error, all of the
+    error."""
+    first = Residual(Q, True, 10.0, None, 9.0, None, rms=10.0)
+    larger, nearer = (replace(first, error=10.0 / 250, rms=rms) for rms in (10.0, 1.0))
+    assert first.share(larger) == 1.0 and first.explained(larger) == 0.0 and not first.fell_to(larger)
+    assert first.explained(nearer) == pytest.approx(0.99) and first.fell_to(nearer)
+    assert first.share(replace(larger, rms=None)) == pytest.approx(1 / 250)  # a sketch tells relative errors alone

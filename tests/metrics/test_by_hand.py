@@ -93,6 +93,7 @@ def test_rows_are_of_as_many_axes_as_are_told_and_by_default_all_but_the_last():
         assert found.rows.shape == shape and found.rows.rel_l2.shape == shape
         assert found.worst_row.index == index and found.worst_row.rel_l2 == pytest.approx(error)
         assert found.worst_element.index == (1, 2, 3) and found.max_abs == 2 and found.mean_abs == 3 / 24
+        assert found.rms_abs == pytest.approx((5 / 24) ** 0.5)
         assert found.rows.count.sum() == found.count == found.size == 24
     flat = measure(golden[0, 0], device[0, 1], engine="numpy")
     assert flat.rows.shape == () and flat.rows.error_sq == 1 and flat.rows.golden_sq == 4 and flat.rows.max_abs == 1
@@ -110,7 +111,12 @@ def test_what_is_not_finite_is_counted_by_side_and_placed():
     assert (found.worst_element.index, found.worst_element.golden, found.worst_element.device) == ((1, 2), -6, -2)
     assert measure(GOLDEN[:1], DEVICE[:1], engine="numpy").nonfinite == NonFinite()
     nothing = measure(GOLDEN * np.float32(nan), DEVICE, engine="numpy")
-    assert (nothing.max_abs, nothing.mean_abs, nothing.rel_l2) == (0, 0, 0) and nothing.nonfinite.first == (0, 0)
+    assert (nothing.max_abs, nothing.mean_abs, nothing.rms_abs, nothing.rel_l2) == (
+        0,
+        0,
+        0,
+        0,
+    ) and nothing.nonfinite.first == (0, 0)
 
 
 def test_the_kernel_is_told_or_chosen_by_what_was_measured(monkeypatch):
