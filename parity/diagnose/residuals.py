@@ -50,8 +50,7 @@ class Residual:
         worst: the worst statistic as a multiple of its bound.
         beyond: every statistic as a multiple of what still warns.
         judge: what the bounds are multiples of: `noise`, or `relative` for plain errors.
-        rms: of the error in the tensor's own unit, None where it has none. Residuals of two references are compared
-            by it: a reference with larger numbers has a smaller relative error, whatever is wrong.
+        rms: of the error in the tensor's own unit, None where it has none.
         misshapen: the round from which on another shape, or nothing, stands there, where its values are wrong before.
     """
 
@@ -79,13 +78,17 @@ class Residual:
         return fell or halved
 
     def share(self, after: Residual) -> float:
-        """What is left of this residual in `after`: 0 is nothing, 1 all of it, more is worse."""
+        """What is left of this residual in `after`: 0 is nothing, 1 all of it, more is worse.
+
+        Relative or in the stage's own unit, whichever is more: larger numbers of a reference make any relative error
+        small, and a reference of nearly nothing is never farther from a small device than that is large.
+        """
         if self.error == inf:
             return after.error
-        before, left = self.error, after.error
-        if self.rms is not None and after.rms is not None and left < inf:
-            before, left = self.rms, after.rms
-        return left / before if before > 0.0 else inf if left > 0.0 else 1.0
+        shares = [_ratio(after.error, self.error)]
+        if self.rms is not None and after.rms is not None:
+            shares.append(_ratio(after.rms, self.rms))
+        return max(shares)
 
     def explained(self, after: Residual) -> float:
         """Share of this residual's square that is gone in `after`: 1 is all of it, 0 none, below 0 it is worse."""
@@ -93,6 +96,11 @@ class Residual:
             return 1.0 if self.settled_by(after) else 0.0
         left = self.share(after)
         return max(1.0 - left**2, -1.0) if left < inf else -1.0
+
+
+def _ratio(left: float, whole: float) -> float:
+    """What is left of an error; of none, all of it."""
+    return left / whole if whole > 0.0 else inf if left > 0.0 else 1.0
 
 
 def residuals(golden: TrustedGolden, run: DumpView, policy: Policy, stages: Sequence[str] = ()) -> dict[str, Residual]:

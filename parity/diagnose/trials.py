@@ -327,7 +327,9 @@ class PromptTrials:
         rough = self._tensors(golden, (*known, *assumed), precision="bfloat16")
         before = stage_error(self._baseline(known, rounds, (), None)[0], device, stage)
         after = stage_error(rough.tensors, device, stage)
-        return None if before is None or after is None or before.rms == 0.0 else 1.0 - (after.rms / before.rms) ** 2
+        if before is None or after is None or before.rms == 0.0:
+            return None
+        return 1.0 - max(after.rms / before.rms, after.relative / before.relative) ** 2
 
     def gap(self, known: Sequence[Assumption], rounds: int, stage: str) -> np.ndarray | None:
         """A sample [SAMPLED at the most] of the device's error at a stage under the known assumptions; None where it

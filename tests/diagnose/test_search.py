@@ -233,11 +233,12 @@ def test_what_is_nearly_right_under_a_condition_is_no_name():
     assert step.nearest([conditional, plain]) is plain and step.nearest([conditional]) is None
 
 
-def test_a_reference_with_larger_numbers_explains_nothing_by_being_larger():
+def test_a_reference_explains_nothing_by_being_larger_or_next_to_nothing():
     """The same wrong numbers beside a reference 250 times as large: a thousandth of the relative error, all of the
-    error."""
+    error. Beside one of nearly nothing, small wrong numbers are a small error, and all wrong."""
     first = Residual(Q, True, 10.0, None, 9.0, None, rms=10.0)
     larger, nearer = (replace(first, error=10.0 / 250, rms=rms) for rms in (10.0, 1.0))
     assert first.share(larger) == 1.0 and first.explained(larger) == 0.0 and not first.fell_to(larger)
-    assert first.explained(nearer) == pytest.approx(0.99) and first.fell_to(nearer)
+    assert first.explained(replace(nearer, error=1.0)) == pytest.approx(0.99) and first.fell_to(nearer)
+    assert first.share(replace(nearer, error=3e3)) == 300.0 and first.explained(replace(nearer, error=10.0)) == 0.0
     assert first.share(replace(larger, rms=None)) == pytest.approx(1 / 250)  # a sketch tells relative errors alone
