@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +30,9 @@ MATCHES = 64
 
 SHARED = 0.9
 """A step that so many of the wrong rows share is what happened; fewer are told by an example."""
+
+BLOCKS = 4
+"""Blocks of rows that are told; of more it is said how many there are."""
 
 STEPS, LEAST = 3, 0.1
 """Steps that rows may share by turns, as those of a pair that are exchanged, and the share of the rows of each."""
@@ -102,10 +105,55 @@ class _Search:
         """What they hold."""
         if not len(self.wrong):
             return None
-        zero = int((~self.shown.values[self.looked].any(axis=1)).sum()) if self.rows.floor is not None else 0
+        zero = int(self._zeros().sum())
         if zero >= SHARED * len(self.looked):
             return self._told_of(zero, "zeros")
-        return self._shared(*self._held(), "") or self._shared(*self._kept(), ", as the device itself showed it")
+        stages, held = self._held()
+        told = self._shared(stages, held, "") or self._shared(*self._kept(), ", as the device itself showed it")
+        if self.rows.named.stage.cache and not (told and told.by_most):
+            return self._in_blocks(stages, held) or told
+        return told
+
+    def _zeros(self) -> np.ndarray:
+        """Of each unit looked at whether it holds zeros only, [n]; ids hold none."""
+        return np.asarray(~self.shown.values[self.looked].any(axis=1)) & (self.rows.floor is not None)
+
+    def _in_blocks(self, stages: tuple[str, ...], held: Sequence[np.ndarray]) -> Held | None:
+        """What neighbouring rows of a cache hold, block by block: rows that were written elsewhere, and what stands
+        where none was. None where many hold nothing known, or where neighbours have nothing in common."""
+        if len(self.looked) < len(self.wrong):
+            self.looked = self.wrong[:MOST]
+            stages, held = self._held()
+        blocks: list[tuple[str, list[int]]] = []
+        for place, zero in enumerate(self._zeros().tolist()):
+            step = None if zero else max(self._moves(place, held), key=lambda step: step.simple, default=None)
+            if not zero and step is None:
+                continue
+            says = "zeros" if step is None else self._says(step, stages)
+            if not (blocks and blocks[-1][0] == says and self._follows(blocks[-1][1][-1], place)):
+                blocks.append((says, []))
+            blocks[-1][1].append(place)
+        count = sum(len(places) for _, places in blocks)
+        if self.width < WIDTH or count < max(2 * len(blocks), SHARED * len(self.looked)):
+            return None
+        said = [f"{self._span(places)} {says}" for says, places in blocks[:BLOCKS]]
+        rest = f" and so on ({len(blocks)} blocks)" if len(blocks) > BLOCKS else ""
+        return self._told_of(count, f"others' values or zeros, in blocks: {', '.join(said)}{rest}")
+
+    def _moves(self, place: int, held: Sequence[np.ndarray]) -> Iterator[Step]:
+        """The steps to what a unit holds, whichever of the stages that a cache is filled from has it."""
+        return (replace(step, stage=0) for step in self._of(place, held) if not step.fixed)
+
+    def _follows(self, one: int, other: int) -> bool:
+        """Whether a unit looked at stands behind another one of the same head, in the same round of a prompt."""
+        apart = self.own.labels[self.looked[other]] - self.own.labels[self.looked[one]]
+        return apart[[1, 2, 3, 5]].tolist() == [0, 0, 1, 0]
+
+    def _span(self, places: Sequence[int]) -> str:
+        """The positions of units beside each other, and of which round they are."""
+        first, last = (self.own.labels[self.looked[place]].tolist() for place in (places[0], places[-1]))
+        to = f" to {last[3]}" if last[3] > first[3] else ""
+        return f"position{'s' * bool(to)} {first[3]}{to} of round {first[2]}"
 
     def _held(self) -> tuple[tuple[str, ...], list[np.ndarray]]:
         """Stages, and of each unit looked at the labels of the golden's units that it holds, [n, 6]."""

@@ -185,6 +185,42 @@ def test_a_cache_has_no_rows_by_their_place_in_a_pass():
     assert len([*search(4)._steps(0, [0, 0, 0, 10, 3, -1])]) == 3  # of the same position
 
 
+def blocks(held: list[int], zeros: tuple[int, ...] = (), **made) -> Held | None:
+    """Cached rows that hold these positions, none where negative, and zeros at these places."""
+    cached = search(len(held), stage="kv.target.0.k", **made)
+    cached.rows = SimpleNamespace(named=cached.rows.named, floor=cached.own.values)
+    cached.shown.values[list(zeros)] = 0
+    return cached._in_blocks(STAGES, at(*held))
+
+
+def test_rows_written_elsewhere_are_told_block_by_block_with_what_stands_where_none_was():
+    pages = blocks(
+        [-1] * 4 + [10, 11, 12, 13] + [-1] * 4 + [14, 15, 16, 17] + [-1] * 4, (0, 1, 2, 3, 8, 9, 10, 11, *range(16, 20))
+    )
+    assert pages is not None and pages.by_all
+    assert str(pages) == (
+        "all 20 wrong rows hold others' values or zeros, in blocks: positions 10 to 13 of round 1 zeros, positions "
+        "14 to 17 of round 1 what belongs 4 positions before, positions 18 to 21 of round 1 zeros, positions 22 to 25 of "
+        "round 1 what belongs 8 positions before and so on (5 blocks)"
+    )
+    one = blocks([11, 12, 13, 14, -1, -1], (4, 5))
+    assert (
+        one is not None and "position 14 " not in str(one) and str(one).endswith("positions 14 to 15 of round 1 zeros")
+    )
+
+
+@pytest.mark.parametrize(
+    ("held", "zeros", "width"),
+    [
+        ([12, 17, 13, 19, 11, 10], (), 8),  # no two neighbours in common
+        ([11, 12, 13, 14, -1, -1, 18, 19], (), 8),  # a fourth holds nothing known
+        ([11, 12, 13, 14, -1, -1], (4, 5), 3),  # too few numbers to be another row's
+    ],
+)
+def test_blocks_need_neighbours_that_moved_together_and_nearly_every_row(held, zeros, width):
+    assert blocks(held, zeros, width=width) is None
+
+
 def test_rows_are_earlier_by_round_or_prompt_where_the_golden_has_another():
     some = search(3)
     some.own.labels = some.own.labels.copy()
