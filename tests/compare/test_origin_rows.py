@@ -200,8 +200,8 @@ def test_rows_written_elsewhere_are_told_block_by_block_with_what_stands_where_n
     assert pages is not None and pages.by_all
     assert str(pages) == (
         "all 20 wrong rows hold others' values or zeros, in blocks: positions 10 to 13 of round 1 zeros, positions "
-        "14 to 17 of round 1 what belongs 4 positions before, positions 18 to 21 of round 1 zeros, positions 22 to 25 of "
-        "round 1 what belongs 8 positions before and so on (5 blocks)"
+        "14 to 17 of round 1 what belongs 4 positions before, positions 18 to 21 of round 1 zeros, positions 22 to 25 "
+        "of round 1 what belongs 8 positions before and so on (5 blocks)"
     )
     one = blocks([11, 12, 13, 14, -1, -1], (4, 5))
     assert (
