@@ -103,6 +103,39 @@ for id, fill, says, seen in (
     )(partial(chunked, fill=fill))
 
 
+DRAFT_IDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "their ids in the draft vocabulary": lambda ids, d2t: _unmapped(ids, d2t),
+    "ids mapped twice": lambda ids, d2t: ids + d2t[ids.clamp(max=len(d2t) - 1)],
+}
+
+
+def _unmapped(ids: Tensor, d2t: Tensor) -> Tensor:
+    """Draft ids of target ids, which stay what they are where the drafter has none."""
+    same = ids[:, None] == d2t + torch.arange(len(d2t))
+    return torch.where(same.any(dim=1), same.long().argmax(dim=1), ids)
+
+
+@ids(
+    "input-drafts-unmapped",
+    "committed rows of accepted drafts hold {value}",
+    values=tuple(DRAFT_IDS),
+    fix="d2t maps what the drafter chose before anything reads it",
+)
+@contextmanager
+def _(loop: Loop, value: str) -> Iterator[None]:
+    d2t = loop.drafter.d2t
+    if not d2t.any():
+        raise NotApplicable("draft and target vocabulary are the same")
+
+    def other(inner: Callable[..., Tensor], committed: Tensor, masked: int) -> Tensor:
+        if loop.state.draft_length:
+            committed = torch.cat((DRAFT_IDS[value](committed[:-1], d2t), committed[-1:]))
+        return inner(committed, masked)
+
+    with loop.ids.around(other):
+        yield
+
+
 @ids(
     "input-other-ids",
     "committed rows hold other ids, (position, id): {value}",
