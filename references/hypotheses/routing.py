@@ -197,6 +197,24 @@ for end, times, says in (
 
 
 @choices(
+    "ffn-chosen-ahead",
+    "experts are chosen by what the router reads {value} before",
+    values=("one layer", "two layers"),
+    fix="experts that are fetched ahead are run only where the layer's own router chooses them",
+)
+def _(loop: Loop, value: str) -> Mutation:
+    read: dict[int, Tensor] = {}
+
+    def forward(number: int, inner: Callable[..., Any], hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        read[number] = hidden
+        before = read.get(number - (1 if value == "one layer" else 2), hidden)
+        return inner(hidden)[0], *inner(before)[1:]
+
+    layers = target_layers(loop)
+    return together(foreign(layer.mlp.router, "forward").around(partial(forward, number)) for number, layer in layers)
+
+
+@choices(
     "ffn-runner-up",
     "the best expert left out runs in place of the last one where it is within {value:.4g} of it",
     values=tuple(2.0**exponent for exponent in range(-5, 3)),
