@@ -16,6 +16,7 @@ from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.faint import in_faint_changes, in_faint_parts
 from parity.diagnose.components.products import in_products
 from parity.diagnose.components.rotations import in_rotations
+from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.sums import in_sums
 from parity.diagnose.components.wrong import Component, WrongRows, preferred
 from parity.stages import declared
@@ -240,6 +241,38 @@ PRODUCTS = {
 @pytest.mark.parametrize("says", PRODUCTS)
 def test_the_part_of_a_product_is_said(says):
     assert said(in_products(wrong(WHOLE, PRODUCTS[says]), PRODUCT)).startswith(says)
+
+
+SHARE = np.where(random(ROWS, 4, seed=4) > 0, 0.1 + random(ROWS, 4, seed=5) ** 2, 0.0)
+EXPERTS = (*((f"the down weight of expert {e}", 16 * e, 16 * e + 16) for e in range(4)),
+           *((f"the down bias of expert {e}", 64 + e, 65 + e) for e in range(4)))  # fmt: skip
+INNER, DOWN = random(ROWS, 4, 16, seed=6), random(WIDTH, 68, seed=7)
+
+
+def experts_give(before=lambda x: x, behind=lambda x: x):
+    """The sum of what four experts give, rounded in front of their shares or behind each."""
+    total = np.zeros((ROWS, WIDTH))
+    for e in range(4):
+        gives = INNER[:, e] @ DOWN[:, 16 * e : 16 * e + 16].T + DOWN[:, 64 + e]
+        total = behind(total + before(gives) * SHARE[:, e, None])
+    return total
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        (experts_give(before=bfloat16), "what each expert gives, before its share, in bfloat16"),
+        (experts_give(behind=bfloat16), "the sum in bfloat16 behind each expert"),
+        (sum(bfloat16(X[:, 16 * h : 16 * h + 16] @ W[:, 16 * h : 16 * h + 16].T) for h in range(4)) + W[:, 64],
+         "what each head gives in bfloat16"),
+    ],
+)  # fmt: skip
+def test_what_parts_give_in_fewer_bits_is_told_of_a_float32_device(device, says):
+    x = np.concatenate([(INNER * SHARE[..., None]).reshape(ROWS, 64), SHARE], axis=1)
+    x, weight, parts = (X, W, PRODUCT.parts) if "head" in says else (x, DOWN, EXPERTS)
+    rows = replace(rows_of(x @ weight.T, device), device=device)
+    of = WrongRows.of(rows, "float32")
+    assert says in said(in_roundings(of, x[of.numbers], weight[of.columns], parts, of.passes, x.shape[1] - 64))
 
 
 @pytest.mark.parametrize(("explained", "rest", "near"), [(0.49, 0.5, False), (0.5, 0.5, True), (0.49, None, False)])

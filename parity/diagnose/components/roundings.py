@@ -1,7 +1,8 @@
-"""A product in fewer bits: its weight, what enters, or its sums from tile to tile."""
+"""A product in fewer bits: its weight, what enters, what its parts give, or its sums from tile to tile."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import ml_dtypes
@@ -46,6 +47,38 @@ def in_roundings(
         if tile < x.shape[1]:
             says = f"{wrong.where}the sum in bfloat16 after each {tile} inputs"
             yield wrong.judged(says, _summed(x, weight, tile) - right, 0)
+    for says, rounded in _in_parts(x, weight, parts):
+        yield wrong.judged(f"{wrong.where}{says}", rounded - right, 0)
+
+
+NARROW = {name: FORMATS[name] for name in ("bfloat16", "float16")}
+
+
+def _in_parts(x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[tuple[str, np.ndarray]]:
+    """The product where what each part gives is rounded, or their sum behind each; experts' before their shares too.
+
+    Experts have a column of their share each, which meets their bias.
+    """
+    runs = [(name, x[:, first:last] @ weight[:, first:last].T) for name, first, last in parts if last - first > 1]
+    single = [first for _, first, last in parts if last - first == 1]
+    kind = re.search(r"(\w+) \d+$", runs[0][0]) if len(runs) > 1 else None
+    if kind is None:
+        return
+    gives, rest = [made for _, made in runs], x[:, single] @ weight[:, single].T
+    if len(single) == len(runs):
+        shares = [x[:, [one]] for one in single]
+        gives = [made + share * weight[:, one] for made, share, one in zip(gives, shares, single, strict=True)]
+        own = [made / np.where(share == 0, 1, share) for made, share in zip(gives, shares, strict=True)]
+        rest = np.zeros_like(rest)
+        for name, dtype in NARROW.items():
+            weighed = sum(_low(made, dtype) * share for made, share in zip(own, shares, strict=True))
+            yield f"what each {kind[1]} gives, before its share, in {name}", np.asarray(weighed)
+    for name, dtype in NARROW.items():
+        yield f"what each {kind[1]} gives in {name}", np.sum([_low(made, dtype) for made in gives], axis=0) + rest
+        total = np.zeros_like(rest)
+        for made in gives:
+            total = _low(total + made, dtype)
+        yield f"the sum in {name} behind each {kind[1]}", total + rest
 
 
 def _formats(values: np.ndarray, passes: np.ndarray | None = None) -> Iterator[tuple[str, np.ndarray]]:
