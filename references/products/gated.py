@@ -399,6 +399,8 @@ def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
                 yield says, partial(weighed, right, other, other)
                 yield f"{says}, of the down bias alone", partial(weighed, right, share, other)
                 yield f"{says}, but for the down bias", partial(weighed, right, other, share)
+            for says, other in _of_tiles(shares):
+                yield says, partial(weighed, right, other, other)
 
         def beside() -> Iterator[tuple[str, Any]]:
             for whose, other in near.items():
@@ -430,6 +432,25 @@ def other_shares(share: Tensor) -> Iterator[tuple[str, Tensor]]:
             yield f"choice by choice the shares of the row {rows} before", taken
     for name, dtype in NARROW.items():
         yield f"the shares in {name}", kept_in(share, dtype)
+
+
+TILES = (8, 16, 32, 64, 128)
+"""Rows of one expert that a kernel may take together."""
+
+
+def _of_tiles(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """What experts weigh [R, E] where a pass's rows, sorted by their experts, are cut into tiles of one expert each."""
+    for size in TILES:
+        for which, place in (("first", 0), ("last", -1)):
+            says = f"rows sorted by expert in tiles of {size}, each by the expert of its {which} row"
+            yield says, torch.cat([_by_tile(share, size, place) for share in shares])
+
+
+def _by_tile(share: Tensor, size: int, place: int) -> Tensor:
+    """The shares [R, E] of one pass, each given to the expert that runs its tile."""
+    expert, row = share.T.nonzero(as_tuple=True)
+    runs = torch.cat([tile[place:][:1].expand(len(tile)) for tile in expert.split(size)])
+    return torch.zeros_like(share).index_put((row, runs), share[row, expert], accumulate=True)
 
 
 def gated_experts(experts: Any, x: Tensor) -> Gated:

@@ -35,7 +35,7 @@ from parity.references.products.attention.scaled import _scaled, _scored, _witho
 from parity.references.products.attention.sums import _mixed, _tiled
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
 from parity.references.products.fixed_points import entering
-from parity.references.products.gated import Gated, _cut_by_rank, activations, gated_experts, swiglu
+from parity.references.products.gated import Gated, _by_tile, _cut_by_rank, activations, gated_experts, swiglu
 from parity.references.products.halves import SecondHalf
 from parity.references.products.layers import _led_back
 from parity.references.products.norms import _streams, eps_of, normed
@@ -250,6 +250,26 @@ def test_faint_shares_count_nothing_and_the_others_may_make_up_for_them():
     shares = torch.tensor([[0.125, 0.375, 0.25]], dtype=torch.float64)
     assert _without_faint(shares, 0.25).tolist() == [[0.0, 0.375, 0.25]]
     assert torch.allclose(_without_faint(shares, 0.25, whole=True), torch.tensor([[0.0, 0.45, 0.3]]).double())
+
+
+def test_exponentials_about_a_constant_are_the_softmax_until_they_are_rounded():
+    one = Pass(
+        *(torch.randn(2, 5, 4, dtype=torch.float64) for _ in range(3)),
+        torch.ones(5, 5).tril().bool(),
+        torch.ones(2).double(),
+    )
+    about = _softmax_of(one, (_as_it_is,) * 3, about=10.0)
+    assert torch.allclose(about.mixed(), one.mixed(), rtol=1e-12)
+    low = _softmax_of(one, (lambda x: in_steps(x, torch.tensor(1.0), 1024), _as_it_is, _as_it_is), about=10.0)
+    assert not torch.allclose(low.mixed(), one.mixed(), rtol=1e-2)
+
+
+def test_rows_of_a_tile_go_through_the_expert_of_its_first_or_last_one():
+    share = torch.tensor([[0.6, 0.4, 0.0], [0.0, 0.3, 0.7], [0.9, 0.1, 0.0]])  # of expert 0 rows 0 and 2, of 1 all
+    first, last = (_by_tile(share, 3, place) for place in (0, -1))
+    assert torch.equal(first, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.9, 0.1, 0.0]]))
+    assert torch.equal(last, torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.9, 0.1]]))
+    assert torch.equal(_by_tile(share, 1, 0), share) and torch.equal(_by_tile(share[:0], 3, 0), share[:0])
 
 
 def test_keys_keep_the_scale_of_the_pass_that_wrote_them():

@@ -55,6 +55,13 @@ def of_scores() -> Iterator[tuple[str, Variant]]:
         for what, at in (("exponentials", 0), ("sum of the exponentials", 1), ("inverse of their sum", 2)):
             steps = tuple(low if at == place else _as_it_is for place in range(3))
             yield f"the {what} in {name}", partial(_softmax_of, steps=steps)
+        for about in ABOUT:
+            says = f"the exponentials in {name}, of scores less {about:g} and not less the row's largest"
+            yield says, partial(_softmax_of, steps=(low, _as_it_is, _as_it_is), about=about)
+
+
+ABOUT = (0.0, 4.0, 5.0, 8.0, 10.0, 12.0, 16.0, 20.0)
+"""Constants that a kernel may subtract from scores in place of each row's largest."""
 
 
 WRITTEN: dict[str, Callable[[Pass], slice]] = {
@@ -86,14 +93,16 @@ Steps = tuple[Callable[[Tensor], Tensor], ...]
 """What is done to the exponentials, to their sum and to its inverse."""
 
 
-def _softmax_of(one: Pass, steps: Steps) -> Pass:
-    return replace(one, shared=partial(_stepwise, steps=steps))
+def _softmax_of(one: Pass, steps: Steps, about: float | None = None) -> Pass:
+    return replace(one, shared=partial(_stepwise, steps=steps, about=about))
 
 
-def _stepwise(scores: Tensor, sinks: Tensor | None, steps: Steps) -> Tensor:
-    """Shares of scores [N, S, T] as a kernel makes them: exponentials behind the largest score, by their sum."""
+def _stepwise(scores: Tensor, sinks: Tensor | None, steps: Steps, about: float | None = None) -> Tensor:
+    """Shares of scores [N, S, T] as a kernel makes them: exponentials behind the largest score, or a constant, by their
+    sum."""
     top = scores.amax(-1, keepdim=True)
     top = torch.where(top.isinf(), 0.0, top) if sinks is None else torch.maximum(top, sinks)
+    top = top if about is None else torch.full_like(top, about)
     each, total, inverse = steps
     shown = each((scores - top).exp())
     summed = shown.sum(-1, keepdim=True) + (0.0 if sinks is None else each((sinks - top).exp()))
