@@ -99,7 +99,7 @@ def _print_cause(out: Console, number: int, cause: Cause) -> None:
         out.print("   not down to the floor: the device may do it otherwise at an edge, or this is a near relative")
     out.print(f"   {f'shows at {cause.place}; ' if cause.place else ''}{rest}", soft_wrap=True)
     if cause.doubted:
-        out.print(f"   in doubt: it shows at {cause.doubted} as well, which fails with it all the same", soft_wrap=True)
+        out.print(f"   in doubt: {cause.doubted}", soft_wrap=True)
     if cause.fix:
         out.print(f"   usual fix: {cause.fix}", soft_wrap=True)
     if cause.seen:

@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from parity.compare.places import sources
 from parity.compare.report import Place
+from parity.compare.rows import stage_rows
 from parity.diagnose.attempts import attempt
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components import Component, StageProduct, components
@@ -44,7 +47,8 @@ class Cause:
     `before` and `after` are residuals at `stage`, the first failing one, over the same rounds and rows; `whole` says
     that it is back at its floor; `remaining` counts stages that still fail with it; `others` are hypotheses that
     explain the stage as well, and something else less; `alike` those that nothing observed tells apart from it.
-    `doubted` is a stage at which it shows as well and that still fails with it: a cause that is right explains both.
+    `doubted` says why it is in doubt: a stage at which it shows as well still fails with it, which a cause that is
+    right explains too; or all wrong ids are 0, which a buffer that nothing wrote gives as well.
     """
 
     hypothesis: str
@@ -112,7 +116,8 @@ class CauseSearch:
         for number, (hypothesis, value) in enumerate(self.known):
             elsewhere = isinstance(value, int) and hypothesis.layered and value != layer
             if can_show_in(hypothesis, [stage]) and not elsewhere and stage != self.causes[number].stage:
-                self.causes[number] = replace(self.causes[number], doubted=stage)
+                says = f"it shows at {stage} as well, which fails with it all the same"
+                self.causes[number] = replace(self.causes[number], doubted=says)
 
     def components(self) -> tuple[tuple[str, Component], ...]:
         """The parts of the stages that no hypothesis explains: where nothing is inherited, of all that fail."""
@@ -277,10 +282,19 @@ class CauseSearch:
         alike = [said_of(other) for other in step.alike]
         self.left, named = step.full(trial).after, step.at_first(trial)
         failing = {name: residual for name, residual in self.left.items() if not self._is_the_references(residual)}
-        self.causes += causes_of(named, first, failing, self.made, step.holds(trial), alike)
+        causes = causes_of(named, first, failing, self.made, step.holds(trial), alike)
+        self.causes += [replace(cause, doubted=self._unwritten(first.stage)) for cause in causes]
         self.known = (*self.known, *trial.assumed)
         self._widen(first)
         return True
+
+    def _unwritten(self, stage: str) -> str:
+        """Why a cause of wrong ids is in doubt: they are what an empty buffer holds; '' where it is not."""
+        golden, run = self.trials.cut(self.rounds)
+        named = golden.declared.get(stage)
+        rows = stage_rows(golden, run, named) if named and named.stage.exact and not golden.keeps else None
+        wrong = rows.device[rows.golden != rows.device] if rows is not None else np.ones(1)
+        return "" if wrong.any() or not len(wrong) else "every wrong id is 0, as in a buffer that nothing wrote"
 
     def _widen(self, first: Residual) -> None:
         """Judge all rounds again where the new cause allows it.

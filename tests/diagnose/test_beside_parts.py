@@ -12,8 +12,9 @@ from parity.diagnose.ranking import Trial
 from parity.diagnose.residuals import Residual
 from parity.diagnose.step import DiagnosisStep
 from parity.diagnose.trials import PromptTrials, ResidualChange
+from parity.stages import declared
 
-Q = "target.layers.0.q"
+Q, IDS = "target.layers.0.q", "drafter.draft_tokens"
 FEW = SimpleNamespace(id="few-bits", cost=1, seen=(), part="", fix="", describe=lambda value: "few bits")
 
 
@@ -55,6 +56,7 @@ def test_a_hypothesis_is_the_cause_where_it_explains_four_fifths_of_what_the_par
     search.parts = {Q: SimpleNamespace(whole=True, explained=0.97)}
     monkeypatch.setattr(search, "_refitted", lambda first: False)
     monkeypatch.setattr(search, "_is_the_references", lambda residual: False)
+    monkeypatch.setattr(search, "_unwritten", lambda stage: "")
 
     assert search._name_cause(residual(1.0)) is named
     assert [cause.hypothesis for cause in search.causes] == ["few-bits"] * named
@@ -95,6 +97,21 @@ def test_a_cause_is_in_doubt_where_a_further_stage_that_it_shows_at_fails_with_i
 
     search._doubt(behind)
 
-    assert [cause.doubted for cause in search.causes] == [behind if doubted else ""]
+    says = f"it shows at {behind} as well, which fails with it all the same" if doubted else ""
+    assert [cause.doubted for cause in search.causes] == [says]
     search._doubt(Q)  # its own stage, which may be explained to a part
-    assert search.causes[0].doubted == (behind if doubted else "")
+    assert search.causes[0].doubted == says
+
+
+@pytest.mark.parametrize(
+    ("stage", "device", "doubted"),
+    [(IDS, [0, 0, 7], True), (IDS, [0, 3, 7], False), (IDS, [5, 6, 7], False), (Q, [0, 0, 7], False)],
+)
+def test_ids_of_an_empty_buffer_leave_every_cause_in_doubt(monkeypatch, stage, device, doubted):
+    """The golden's are 5, 6, 7; a head of zeros chooses the id 0 as well."""
+    search = causes.CauseSearch.__new__(causes.CauseSearch)
+    search.rounds, golden = 1, SimpleNamespace(declared=declared(1, 1), keeps=False)
+    search.trials = SimpleNamespace(cut=lambda rounds: (golden, None))
+    rows = SimpleNamespace(golden=np.array([5, 6, 7]), device=np.array(device))
+    monkeypatch.setattr(causes, "stage_rows", lambda *of: rows)
+    assert bool(search._unwritten(stage)) == doubted

@@ -28,8 +28,8 @@ def test_a_cause_that_leaves_more_than_noise_is_said_to_be_near(capsys):
     assert last_line(capsys, whole=False) == "diagnosis: near one tap is another's (tap-off), not down to the floor"
 
 
-def test_a_cause_that_shows_at_a_stage_that_fails_with_it_is_in_doubt(capsys):
-    assert last_line(capsys, whole=True, doubted="verify.logits") == (
+def test_a_cause_that_is_in_doubt_says_so(capsys):
+    assert last_line(capsys, whole=True, doubted="it shows at verify.logits as well") == (
         "diagnosis: one tap is another's (tap-off), in doubt"
     )
 
