@@ -46,15 +46,15 @@ def print_diagnosis(diagnosis: Diagnosis, golden: DumpView) -> None:
         _print_unexplained(out, diagnosis.unexplained, diagnosis)
     if diagnosis.acceptance is not None:
         _print_acceptance(out, diagnosis.acceptance)
-    parts = "; ".join(f"{stage}: {part.named}" for stage, part in diagnosis.components if part.whole)
-    word = "; ".join(map(_named, diagnosis.causes)) or parts or "no hypothesis fits"
+    word = "; ".join(map(_named, diagnosis.causes)) or diagnosis.beside_causes
     if diagnosis.verdict != FAIL:
         word = f"{diagnosis.verdict}: nothing fails, and not everything could be compared"
     rest = f"; {diagnosis.unexplained.stage} stays unexplained" if diagnosis.causes and diagnosis.unexplained else ""
     for left_out in diagnosis.untried:
         out.print(f"cut short by --limit: {left_out}", soft_wrap=True)
     rest += "; the search was cut short" if diagnosis.untried else ""
-    style = "bold red" if diagnosis.causes or parts else "magenta"
+    told = diagnosis.causes or any(part.whole for _, part in diagnosis.components)
+    style = "bold red" if told else "magenta"
     out.print(Text(f"diagnosis: {word}{rest}", style=style), soft_wrap=True)
 
 

@@ -18,7 +18,7 @@ from parity.diagnose.failing_run import failures
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.ranking import Trial, ranked_trials
 from parity.diagnose.residuals import Residual
-from parity.diagnose.signature import signature
+from parity.diagnose.signature import UNLOADED, signature
 from parity.diagnose.step import explain_over_all_prompts, first_unexplained
 from parity.diagnose.trials import PromptTrials
 
@@ -48,6 +48,14 @@ class Diagnosis:
     untried: tuple[str, ...] = ()
     acceptance: AcceptanceCost | None = None
     hidden: HiddenLayers | None = None
+
+    @property
+    def beside_causes(self) -> str:
+        """What is told where no hypothesis is named: the parts in which the errors lie, or what the error resembles."""
+        parts = "; ".join(f"{stage}: {part.named}" for stage, part in self.components if part.whole)
+        unloaded = next((says for says in self.signature if says.startswith(UNLOADED)), "")
+        at = f": {self.unexplained.stage} is {unloaded}" if self.unexplained and unloaded else ""
+        return parts or f"no hypothesis fits{at}"
 
 
 def diagnose(

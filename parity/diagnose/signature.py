@@ -20,6 +20,8 @@ masks, positions or caches do wrong differs by more than this factor from the ty
 UNRELATED = 0.1
 """Tensors of other weights have a cosine of about 1 / sqrt(width): below 0.1 for a width of 100 and more."""
 
+UNLOADED = "unrelated to the golden's"
+
 
 def signature(golden: TrustedGolden, run: DumpView, first: Residual) -> Iterator[str]:
     """Sentences about the error at the first red stage."""
@@ -116,7 +118,7 @@ def _scale(rows: StageRows) -> Iterator[str]:
     golden, device = (side.reshape(len(side), -1).astype(np.float64) for side in (rows.golden, rows.device))
     size = np.linalg.norm(golden) * np.linalg.norm(device)
     if size > 0 and abs(cosine := float((golden * device).sum() / size)) < UNRELATED:
-        yield f"unrelated to the golden's (cosine {cosine:.2f}): as from weights that were never loaded"
+        yield f"{UNLOADED} (cosine {cosine:.2f}): as from weights that were never loaded"
         return
     before = np.linalg.norm(device - golden)
     after = np.linalg.norm(device - golden * (1 + fitted.scale))

@@ -64,9 +64,8 @@ def _by_hypotheses(told: Diagnosis) -> DiagnosisSummary:
         (cause.hypothesis, f"{cause.says} explains {cause.explained:.2%} of {cause.stage}'s error", cause.fix)
         for cause in told.causes
     ]
-    parts = "; ".join(f"{stage}: {part.named}" for stage, part in told.components if part.whole)
     words = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in told.causes) or (
-        (parts or "no hypothesis fits") if told.verdict == "fail" else told.verdict
+        told.beside_causes if told.verdict == "fail" else told.verdict
     )
     rest = str(told.unexplained.stage) if told.unexplained else ""
     titles = tuple(cause.says for cause in told.causes)

@@ -39,3 +39,12 @@ def test_layers_that_were_led_back_are_said(capsys):
     print_diagnosis(Diagnosis("local", 0, None, hidden=hidden), GOLDEN)
     said = capsys.readouterr().out
     assert "led back: target.layers.2.out, target.layers.1.out, not shown, from target.layers.3.out" in said
+
+
+def test_weights_that_were_never_loaded_are_told_where_no_hypothesis_fits(capsys):
+    rest = Residual("drafter.logits", True, 1.4, 446.0, 100.0, None)
+    says = "unrelated to the golden's (cosine 0.02): as from weights that were never loaded"
+    print_diagnosis(Diagnosis("local", 0, None, unexplained=rest, signature=("16 of 16 rows", says)), GOLDEN)
+    assert capsys.readouterr().out.splitlines()[-1] == f"diagnosis: no hypothesis fits: drafter.logits is {says}"
+    print_diagnosis(Diagnosis("local", 0, None, unexplained=rest, signature=("16 of 16 rows",)), GOLDEN)
+    assert capsys.readouterr().out.splitlines()[-1] == "diagnosis: no hypothesis fits"
