@@ -147,7 +147,7 @@ class _Search:
     def _follows(self, one: int, other: int) -> bool:
         """Whether a unit looked at stands behind another one of the same head, in the same round of a prompt."""
         apart = self.own.labels[self.looked[other]] - self.own.labels[self.looked[one]]
-        return apart[[1, 2, 3, 5]].tolist() == [0, 0, 1, 0]
+        return bool(apart[[1, 2, 3, 5]].tolist() == [0, 0, 1, 0])
 
     def _span(self, places: Sequence[int]) -> str:
         """The positions of units beside each other, and of which round they are."""
