@@ -171,6 +171,11 @@ class CauseSearch:
             if stage in self.parts and self.parts[stage].whole:
                 return
 
+    def _is_told(self, stage: str) -> bool:
+        """Whether a part explains a stage, or a failing cache that it reads."""
+        parts = [self.parts.get(one) for one in (stage, *self._left_in_caches(stage))]
+        return any(part is not None and part.whole for part in parts)
+
     def _left_in_caches(self, stage: str) -> list[str]:
         """The failing caches that a stage of a local run reads, of its own layer: its pass' rows are among theirs."""
         names = self.trials.golden.declared
@@ -274,7 +279,7 @@ class CauseSearch:
         self._take_apart(first)
         step = DiagnosisStep(self.trials, self.known, self.rounds, self.left, first)
         part = self.parts.get(first.stage)
-        search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, bool(part and part.whole))
+        search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, self._is_told(first.stage))
         trial, self.made = search.best(step.confirm)
         trial = trial or step.nearest(self.made)
         if trial is None or (part and part.whole and step.explained(trial) < CLEARLY * part.explained):

@@ -14,7 +14,7 @@ from parity.diagnose.step import DiagnosisStep
 from parity.diagnose.trials import PromptTrials, ResidualChange
 from parity.stages import declared
 
-Q, IDS = "target.layers.0.q", "drafter.draft_tokens"
+Q, IDS, CACHE = "target.layers.0.q", "drafter.draft_tokens", "kv.target.0.k"
 FEW = SimpleNamespace(id="few-bits", cost=1, seen=(), part="", fix="", describe=lambda value: "few bits")
 
 
@@ -57,6 +57,7 @@ def test_a_hypothesis_is_the_cause_where_it_explains_four_fifths_of_what_the_par
     monkeypatch.setattr(search, "_refitted", lambda first: False)
     monkeypatch.setattr(search, "_is_the_references", lambda residual: False)
     monkeypatch.setattr(search, "_unwritten", lambda stage: "")
+    monkeypatch.setattr(search, "_left_in_caches", lambda stage: [CACHE])
 
     assert search._name_cause(residual(1.0)) is named
     assert [cause.hypothesis for cause in search.causes] == ["few-bits"] * named
@@ -115,3 +116,13 @@ def test_ids_of_an_empty_buffer_leave_every_cause_in_doubt(monkeypatch, stage, d
     rows = SimpleNamespace(golden=np.array([5, 6, 7]), device=np.array(device))
     monkeypatch.setattr(causes, "stage_rows", lambda *of: rows)
     assert bool(search._unwritten(stage)) == doubted
+
+
+@pytest.mark.parametrize(
+    ("of", "whole", "told"), [(Q, True, True), (CACHE, True, True), (CACHE, False, False), (IDS, True, False)]
+)
+def test_a_stage_is_told_by_a_part_of_its_own_or_by_a_failing_cache_that_it_reads(monkeypatch, of, whole, told):
+    search = causes.CauseSearch.__new__(causes.CauseSearch)
+    search.parts = {of: SimpleNamespace(whole=whole)}
+    monkeypatch.setattr(search, "_left_in_caches", lambda stage: [CACHE])
+    assert search._is_told(Q) == told
