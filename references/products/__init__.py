@@ -1,6 +1,6 @@
 """The product behind a stage: what enters it, by whose weight it is multiplied, and what might have entered instead.
 
-A stage that ends in a product, y = x W^T, is a sum over parts: heads, experts, biases, input columns. A device's error
+A stage that ends in a product, y = x W^T, is a sum over parts: heads, mixture, biases, input columns. A device's error
 at such a stage lies in what some of them contribute. A bias is one more column of W, met by ones (by an expert's share
 of the row).
 """
@@ -16,7 +16,8 @@ import torch
 from parity.references.hypotheses.mutating import head_of, layers_of
 from parity.references.products.attention import heads
 from parity.references.products.entering import LayerBack, entering_layer
-from parity.references.products.gated import experts, mlp
+from parity.references.products.experts import mixture
+from parity.references.products.gated import mlp
 from parity.references.products.layers import whole_layer
 from parity.references.products.norms import behind_attention, behind_norm, of_norm
 from parity.references.products.product import Changed, Made, Parts, Product, entered, given, linear, projections
@@ -107,7 +108,7 @@ def watched(loop: Any, stage: str, hidden: Sequence[str] = ()) -> Iterator[Made]
             layer = layers_of(loop, side, number)[0][1]
             by_part = {
                 "attn_out": heads,
-                "ffn_out": experts if side == "target" else mlp,
+                "ffn_out": mixture if side == "target" else mlp,
                 "out": whole_layer,
             }
             if part in by_part:

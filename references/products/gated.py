@@ -13,14 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from parity.references.hypotheses.mutating import layers_of
-from parity.references.hypotheses.routing import running
+from parity.references.products.activations import Activation, activations, plain_activations, swiglu
 from parity.references.products.norms import behind_attention
 from parity.references.products.product import (
     FLOATS,
-    LARGE,
     LEVELS,
     NARROW,
     Changed,
@@ -51,7 +48,7 @@ class Gated:
     up: Tensor
     gate_bias: Tensor | None
     up_bias: Tensor | None
-    act: Callable[[Tensor, Tensor], Tensor]
+    act: Activation
 
     def at(self, rows: Any) -> Gated:
         """The same at some rows, by number or as a slice."""
@@ -74,33 +71,18 @@ class Gated:
         return self.act(gate, up)
 
 
-def clamped_swiglu(alpha: float, limit: float) -> Callable[[Tensor, Tensor], Tensor]:
-    """gpt-oss's: (up + 1) gate sigmoid(alpha gate), both clamped."""
-
-    def act(gate: Tensor, up: Tensor) -> Tensor:
-        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
-        return (up + 1) * gate * torch.sigmoid(alpha * gate)
-
-    return act
-
-
-def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """A Llama layer's."""
-    return F.silu(gate) * up
-
-
 Variant = Callable[[Gated], Gated]
 
 
 def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iterator[tuple[str, Variant]]:
     """Each variant with what it says; `alpha` and `limit` are the activation's where it has them."""
     yield "gate and up exchanged", _exchanged
-    for name, act in activations(alpha, limit) if limit < float("inf") else _plain():
-        yield name, partial(_with, act=act)
+    for name, act in activations(alpha, limit) if limit < float("inf") else plain_activations():
+        yield name, partial(with_other, act=act)
     if of.gate_bias is not None:
-        yield "no bias of gate", partial(_with, gate_bias=None)
-        yield "no bias of up", partial(_with, up_bias=None)
-        yield "no bias of gate and up", partial(_with, gate_bias=None, up_bias=None)
+        yield "no bias of gate", partial(with_other, gate_bias=None)
+        yield "no bias of up", partial(with_other, up_bias=None)
+        yield "no bias of gate and up", partial(with_other, gate_bias=None, up_bias=None)
     for side in ("gate", "up"):
         yield f"neighbouring inputs of {side} exchanged", partial(_changed, sides=(side,), change=_neighbours)
     for says, step in _other_experts(len(of.gate)):
@@ -171,7 +153,8 @@ def _other_experts(count: int) -> Iterator[tuple[str, int]]:
         yield f"the {where} behind", -step
 
 
-def _with(one: Gated, **changes: Any) -> Gated:
+def with_other(one: Gated, **changes: Any) -> Gated:
+    """The same with other operands, by name."""
     return replace(one, **changes)
 
 
@@ -187,7 +170,7 @@ def _turned_in(one: Gated, some: slice, bias: bool) -> Gated:
         if held is not None and (bias or not name.endswith("bias")):
             changes[name] = held.clone()
             changes[name][:, some] = getattr(one, other)[:, some]
-    return _with(one, **changes)
+    return with_other(one, **changes)
 
 
 def _cut_by_rank(one: Gated, ranks: int, back: bool = False) -> Gated:
@@ -200,15 +183,15 @@ def _cut_by_rank(one: Gated, ranks: int, back: bool = False) -> Gated:
             shape = (2, ranks) if back else (ranks, 2)
             halves = both.unflatten(1, (*shape, -1)).transpose(1, 2).flatten(1, 3).chunk(2, dim=1)
             changes |= dict(zip((gate, up), halves, strict=True))
-    return _with(one, **changes)
+    return with_other(one, **changes)
 
 
 def _acted(one: Gated, low: torch.dtype) -> Gated:
-    return _with(one, act=lambda gate, up: one.act(kept_in(gate, low), kept_in(up, low)))
+    return replace(one, act=lambda gate, up: one.act(kept_in(gate, low), kept_in(up, low)))
 
 
 def _changed(one: Gated, sides: Sequence[str], change: Callable[[Tensor], Tensor]) -> Gated:
-    return _with(one, **{side: change(getattr(one, side)) for side in sides})
+    return with_other(one, **{side: change(getattr(one, side)) for side in sides})
 
 
 def _neighbours(weight: Tensor) -> Tensor:
@@ -229,67 +212,6 @@ def _blocks(weight: Tensor, first: int) -> Tensor:
 
 def _rolled(weight: Tensor, step: int) -> Tensor:
     return weight.roll(step, 0)
-
-
-def activations(alpha: float, limit: float) -> Iterator[tuple[str, Callable[[Tensor, Tensor], Tensor]]]:
-    """Other activations of gate and up [R, E, I] of a clamped SwiGLU, each with what it says."""
-    inf = float("inf")
-    right = clamped_swiglu(alpha, limit)
-    yield "no clamp", clamped_swiglu(alpha, inf)
-    yield "the sigmoid without its gate", lambda gate, up: right(gate, up) / gate.clamp(max=limit)
-    yield "no up", lambda gate, up: right(gate, torch.zeros_like(up))
-    yield "no clamp of up", lambda gate, up: (up + 1) * right(gate, torch.zeros_like(up))
-    yield "a plain SiLU for the sigmoid's slope", clamped_swiglu(1.0, limit)
-
-    def gated(gate: Tensor, up: Tensor, sigmoid: Callable[[Tensor], Tensor] = torch.sigmoid) -> Tensor:
-        return up * gate * sigmoid(alpha * gate)
-
-    def clamped(side: Tensor) -> Tensor:
-        return side.clamp(-limit, limit)
-
-    def cut_off(gate: Tensor, up: Tensor, cut: Callable[[Tensor], Tensor]) -> Tensor:
-        return gated(gate.clamp(max=limit), clamped(up) + 1, cut)
-
-    yield "one added to up before its clamp", lambda gate, up: gated(gate.clamp(max=limit), clamped(up + 1))
-    yield "the clamp of gate on both sides", lambda gate, up: gated(clamped(gate), clamped(up) + 1)
-    yield "the clamp of up above alone", lambda gate, up: gated(gate.clamp(max=limit), up.clamp(max=limit) + 1)
-    yield "no clamp of gate", lambda gate, up: gated(gate, clamped(up) + 1)
-    yield (
-        "gate and up rounded to bfloat16 behind the clamp",
-        lambda gate, up: gated(
-            kept_in(gate.clamp(max=limit), torch.bfloat16), kept_in(clamped(up), torch.bfloat16) + 1
-        ),
-    )
-    for edge in (2, 3, 4, 5, 6, 8):
-        for more, above in ((f" and 1 above {edge}", True), ("", False)):
-            says = f"a sigmoid that is 0 below -{edge}{more}"
-            yield says, partial(cut_off, cut=partial(_cut_sigmoid, edge=float(edge), above=above))
-    for reach in (2.0, 2.5, 3.0, 4.0):
-        says = f"a sigmoid that is straight from -{reach:g} to {reach:g}"
-        yield says, partial(cut_off, cut=partial(_hard, edge=reach))
-
-
-def _hard(x: Tensor, edge: float) -> Tensor:
-    """A straight line in the sigmoid's place."""
-    return (x / (2 * edge) + 0.5).clamp(0, 1)
-
-
-def _cut_sigmoid(x: Tensor, edge: float, above: bool = True) -> Tensor:
-    """A table's sigmoid, which ends."""
-    shares = torch.where(x < -edge, 0.0, torch.sigmoid(x))
-    return torch.where(x > edge, 1.0, shares) if above else shares
-
-
-def _plain() -> Iterator[tuple[str, Callable[[Tensor, Tensor], Tensor]]]:
-    yield "GELU for SiLU", lambda gate, up: F.gelu(gate) * up
-    yield "GELU's tanh form for SiLU", lambda gate, up: F.gelu(gate, approximate="tanh") * up
-    yield "GELU's sigmoid form for SiLU", lambda gate, up: gate * torch.sigmoid(1.702 * gate) * up
-    yield "ReLU for SiLU", lambda gate, up: F.relu(gate) * up
-    yield "the sigmoid without its gate", lambda gate, up: torch.sigmoid(gate) * up
-    yield "no activation of gate", lambda gate, up: gate * up
-    yield "SiLU of gate times up", lambda gate, up: F.silu(gate * up)
-    yield "SiLU of both", lambda gate, up: F.silu(gate) * F.silu(up)
-    yield "no up", lambda gate, up: F.silu(gate)
 
 
 def _cut(weight: Tensor, first: int) -> Tensor:
@@ -323,139 +245,5 @@ def _inner_of_one(gated: Gated, variant: Variant, rows: Any) -> Tensor:
     return variant(gated.at(rows)).inner()[:, 0]
 
 
-def _near(loop: Any, side: str, number: int) -> dict[str, Any]:
-    """The experts of the layers before and behind, where taking them beside a layer's own costs little memory."""
-    layers = dict(layers_of(loop, side, "all"))
-    there = [number + step for step in (-1, 1) if number + step in layers]
-    held = {f"layer {other}": layers[other].mlp.experts for other in there}
-    return {whose: one for whose, one in held.items() if one.gate_up_proj.numel() <= LARGE}
-
-
-SIDES = ("gate", "up", "gate_bias", "up_bias")
-
-
-def _of_layers(near: dict[str, Any]) -> Iterator[tuple[str, Variant]]:
-    """Gate, up or their biases of another layer's experts."""
-    for whose, held in near.items():
-        other = gated_experts(held, torch.zeros(()))
-        for side in SIDES:
-            yield f"the {side.replace('_', ' ')} of {whose}", partial(_with, **{side: getattr(other, side)})
-        for says, sides in (("gate and up", SIDES[:2]), ("gate, up and their biases", SIDES)):
-            yield f"{says} of {whose}", partial(_with, **{side: getattr(other, side) for side in sides})
-
-
-def _down(held: Any) -> Tensor:
-    """Down weights of all experts and their biases as columns [H, E I + E]."""
-    down = held.down_proj.detach().double()
-    return torch.cat((down.flatten(0, 1).T, held.down_proj_bias.detach().double().T), dim=1)
-
-
 def _inner_of_rows(gated: Gated, made: Changed, rows: Any) -> Tensor:
     return replace(gated, x=torch.from_numpy(made(rows))).inner()[:, 0]
-
-
-def experts(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
-    """Each expert's inner activation times its share of the row, and the share alone, which meets its bias."""
-    held, rows, shares = layer.mlp.experts, [], []
-
-    def run(module: Any, inner: Callable[..., Tensor], hidden: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-        flat = hidden.detach().reshape(-1, hidden.shape[-1]).double()
-        rows.append(flat)
-        shares.append(flat.new_zeros(len(flat), module.num_experts).scatter(1, ids, weights.detach().double()))
-        return inner(hidden, ids, weights)
-
-    stack.enter_context(running(loop, number, run))
-
-    def made() -> list[Product]:
-        count, width = held.num_experts, held.down_proj.shape[1]
-        share, near = torch.cat(shares), _near(loop, side, number)
-        parts = [(f"the down weight of expert {one}", one * width, (one + 1) * width) for one in range(count)]
-        parts += [
-            (f"the down bias of expert {one}", count * width + one, count * width + one + 1) for one in range(count)
-        ]
-        gated = gated_experts(held, torch.cat(rows))
-
-        def whole(inner: Tensor, of_inner: Tensor, of_bias: Tensor) -> Any:
-            return torch.cat(((inner * of_inner[..., None]).flatten(1), of_bias), dim=1).numpy()
-
-        right = gated.inner()
-
-        def changed(variant: Variant, rows: Any) -> Any:
-            return whole(variant(gated.at(rows)).inner(), share[rows], share[rows])
-
-        def weighed(inner: Tensor, of_inner: Tensor, of_bias: Tensor, rows: Any) -> Any:
-            return whole(inner[rows], of_inner[rows], of_bias[rows])
-
-        def others() -> Iterator[tuple[str, Changed]]:
-            for says, variant in variants(gated, float(held.alpha), float(held.limit)):
-                yield says, partial(changed, variant)
-            for says, variant in _of_layers(near):
-                yield says, partial(changed, variant)
-            chosen, entering = (share > 0).double(), gated.inner(share)
-            weigh = "experts weigh what they are given, not what they give"
-            yield weigh, partial(weighed, entering, chosen, chosen)
-            yield f"{weigh} but for the bias", partial(weighed, entering, chosen, share)
-            for says, other in other_shares(share):
-                yield says, partial(weighed, right, other, other)
-                yield f"{says}, of the down bias alone", partial(weighed, right, share, other)
-                yield f"{says}, but for the down bias", partial(weighed, right, other, share)
-            for says, other in _of_tiles(shares):
-                yield says, partial(weighed, right, other, other)
-
-        def beside() -> Iterator[tuple[str, Any]]:
-            for whose, other in near.items():
-                yield f"{whose}", _down(other).float().numpy()
-
-        return [Product(whole(right, share, share), _down(held).float().numpy(), tuple(parts), others, beside=beside)]
-
-    return made
-
-
-def other_shares(share: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """What chosen experts may weigh instead, [R, E]; those that are not chosen weigh nothing."""
-    chosen = share > 0
-    count = chosen.sum(-1, keepdim=True)
-    yield "experts not weighed by their shares", chosen.double()
-    yield "all experts of a row weigh the same", chosen / count
-    yield "experts weighed by their shares twice", share**2
-    yield "the shares in reverse", torch.where(chosen, share.sum(-1, keepdim=True) - share, 0.0)
-    best = share == share.amax(-1, keepdim=True)
-    yield "the best expert alone, with its share", share * best
-    yield "the best expert alone, with all of it", share.sum(-1, keepdim=True) * best
-    yield "all but the best expert", share * ~best
-    yield "the shares of the row before", share.roll(1, 0)
-    yield "the shares of the row behind", share.roll(-1, 0)
-    ranked = share.sort(dim=1, descending=True)
-    for rows in (1, 2, 4, 8, 16, 32, 64, 128):
-        if rows < len(share):
-            taken = torch.zeros_like(share).scatter(1, ranked.indices, ranked.values.roll(rows, 0))
-            yield f"choice by choice the shares of the row {rows} before", taken
-    for name, dtype in NARROW.items():
-        yield f"the shares in {name}", kept_in(share, dtype)
-
-
-TILES = (8, 16, 32, 64, 128)
-"""Rows of one expert that a kernel may take together."""
-
-
-def _of_tiles(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """What experts weigh [R, E] where a pass's rows, sorted by their experts, are cut into tiles of one expert each."""
-    for size in TILES:
-        for which, place in (("first", 0), ("last", -1)):
-            says = f"rows sorted by expert in tiles of {size}, each by the expert of its {which} row"
-            yield says, torch.cat([_by_tile(share, size, place) for share in shares])
-
-
-def _by_tile(share: Tensor, size: int, place: int) -> Tensor:
-    """The shares [R, E] of one pass, each given to the expert that runs its tile."""
-    expert, row = share.T.nonzero(as_tuple=True)
-    runs = torch.cat([tile[place:][:1].expand(len(tile)) for tile in expert.split(size)])
-    return torch.zeros_like(share).index_put((row, runs), share[row, expert], accumulate=True)
-
-
-def gated_experts(experts: Any, x: Tensor) -> Gated:
-    """gpt-oss's experts: gate and up take turns on the last axis of [E, H, 2 I]."""
-    both = experts.gate_up_proj.detach().double().transpose(1, 2)
-    bias = experts.gate_up_proj_bias.detach().double()
-    act = clamped_swiglu(float(experts.alpha), float(experts.limit))
-    return Gated(x, both[:, 0::2], both[:, 1::2], bias[:, 0::2], bias[:, 1::2], act)

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from parity.references.products import gated, norms
+from parity.references.products.activations import swiglu
+from parity.references.products.experts import gated_experts
 
 Second = Callable[[Tensor], Tensor]
 """The second half of a layer, from the stream behind attention [R, H]."""
@@ -74,11 +76,11 @@ class SecondHalf:
         held = layer.mlp
         if side == "target":
             experts, none = held.experts, held.router.weight.detach().double()[:0]
-            act, fed = (float(experts.alpha), float(experts.limit)), gated.gated_experts(experts, none)
+            act, fed = (float(experts.alpha), float(experts.limit)), gated_experts(experts, none)
             down, bias = experts.down_proj.detach().double(), experts.down_proj_bias.detach().double()
             return cls(layer, fed, act, down, bias, linear_of(held.router))
         gate, up = (one.weight.detach().double()[None] for one in (held.gate_proj, held.up_proj))
-        fed = gated.Gated(gate[0, :0], gate, up, None, None, gated.swiglu)
+        fed = gated.Gated(gate[0, :0], gate, up, None, None, swiglu)
         return cls(layer, fed, (1.0, math.inf), held.down_proj.weight.detach().double().T)
 
     def under(self, change: HalfChange = AS_IT_IS) -> Second:

@@ -18,6 +18,7 @@ from torch import Tensor
 from parity.references.products import attention, gated
 from parity.references.products.attention.operands import Pass, Variant
 from parity.references.products.attention.projections import Anew, Projected, of_projections
+from parity.references.products.experts import other_shares
 from parity.references.products.halves import AS_IT_IS, HalfChange, SecondHalf, of_norms, of_router
 from parity.references.products.product import Changed, Made, Product
 from parity.references.products.whole_layers import LayerPasses, layer_passes, unchanged
@@ -126,7 +127,7 @@ def _of_second(loop: Any, one: LayerPasses, half: SecondHalf) -> Changes:
 
 def _of_shares(experts: int) -> Iterator[tuple[str, HalfChange]]:
     """Other weights of experts, and experts and their biases that are missing or count twice."""
-    for says, _ in gated.other_shares(torch.eye(MANY, dtype=torch.float64)):
+    for says, _ in other_shares(torch.eye(MANY, dtype=torch.float64)):
         yield says, HalfChange(shares=partial(_shares, says))
     for whose, some in _of_experts(experts):
         for how, times in (("is missing", 0.0), ("counts twice", 2.0)):
@@ -167,4 +168,4 @@ def _without_head(head: int, one: Pass, maker: Projected) -> Pass:
 
 def _shares(says: str, share: Tensor) -> Tensor:
     """Other weights of experts; none that can be made of so few rows."""
-    return dict(gated.other_shares(share)).get(says, share).to(share)
+    return dict(other_shares(share)).get(says, share).to(share)

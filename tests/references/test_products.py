@@ -17,6 +17,7 @@ from parity.golden.views import GoldenSlice
 from parity.producers import counterfactuals
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.products import attention
+from parity.references.products.activations import activations, swiglu
 from parity.references.products.attention import _of_layer, sums
 from parity.references.products.attention.changes import _as_it_is, _softmax_of
 from parity.references.products.attention.operands import Pass
@@ -34,8 +35,9 @@ from parity.references.products.attention.projections import (
 from parity.references.products.attention.scaled import _scaled, _scored, _without_faint, _without_far
 from parity.references.products.attention.sums import _mixed, _tiled
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
+from parity.references.products.experts import _by_tile, gated_experts
 from parity.references.products.fixed_points import entering
-from parity.references.products.gated import Gated, _by_tile, _cut_by_rank, activations, gated_experts, swiglu
+from parity.references.products.gated import Gated, _cut_by_rank
 from parity.references.products.halves import SecondHalf
 from parity.references.products.layers import _led_back
 from parity.references.products.norms import _streams, eps_of, normed

@@ -1,0 +1,92 @@
+"""Activations of a gated MLP: the right ones, and what a kernel may take for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from parity.references.products.product import kept_in
+
+Activation = Callable[[Tensor, Tensor], Tensor]
+"""From gate and up, of one shape, to the inner activation."""
+
+
+def clamped_swiglu(alpha: float, limit: float) -> Activation:
+    """gpt-oss's: (up + 1) gate sigmoid(alpha gate), both clamped."""
+
+    def act(gate: Tensor, up: Tensor) -> Tensor:
+        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+        return (up + 1) * gate * torch.sigmoid(alpha * gate)
+
+    return act
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """A Llama layer's."""
+    return F.silu(gate) * up
+
+
+def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
+    """Other activations of gate and up [R, E, I] of a clamped SwiGLU, each with what it says."""
+    inf = float("inf")
+    right = clamped_swiglu(alpha, limit)
+    yield "no clamp", clamped_swiglu(alpha, inf)
+    yield "the sigmoid without its gate", lambda gate, up: right(gate, up) / gate.clamp(max=limit)
+    yield "no up", lambda gate, up: right(gate, torch.zeros_like(up))
+    yield "no clamp of up", lambda gate, up: (up + 1) * right(gate, torch.zeros_like(up))
+    yield "a plain SiLU for the sigmoid's slope", clamped_swiglu(1.0, limit)
+
+    def gated(gate: Tensor, up: Tensor, sigmoid: Callable[[Tensor], Tensor] = torch.sigmoid) -> Tensor:
+        return up * gate * sigmoid(alpha * gate)
+
+    def clamped(side: Tensor) -> Tensor:
+        return side.clamp(-limit, limit)
+
+    def cut_off(gate: Tensor, up: Tensor, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        return gated(gate.clamp(max=limit), clamped(up) + 1, cut)
+
+    yield "one added to up before its clamp", lambda gate, up: gated(gate.clamp(max=limit), clamped(up + 1))
+    yield "the clamp of gate on both sides", lambda gate, up: gated(clamped(gate), clamped(up) + 1)
+    yield "the clamp of up above alone", lambda gate, up: gated(gate.clamp(max=limit), up.clamp(max=limit) + 1)
+    yield "no clamp of gate", lambda gate, up: gated(gate, clamped(up) + 1)
+    yield (
+        "gate and up rounded to bfloat16 behind the clamp",
+        lambda gate, up: gated(
+            kept_in(gate.clamp(max=limit), torch.bfloat16), kept_in(clamped(up), torch.bfloat16) + 1
+        ),
+    )
+    for edge in (2, 3, 4, 5, 6, 8):
+        for more, above in ((f" and 1 above {edge}", True), ("", False)):
+            says = f"a sigmoid that is 0 below -{edge}{more}"
+            yield says, partial(cut_off, cut=partial(_cut_sigmoid, edge=float(edge), above=above))
+    for reach in (2.0, 2.5, 3.0, 4.0):
+        says = f"a sigmoid that is straight from -{reach:g} to {reach:g}"
+        yield says, partial(cut_off, cut=partial(_hard, edge=reach))
+
+
+def _hard(x: Tensor, edge: float) -> Tensor:
+    """A straight line in the sigmoid's place."""
+    return (x / (2 * edge) + 0.5).clamp(0, 1)
+
+
+def _cut_sigmoid(x: Tensor, edge: float, above: bool = True) -> Tensor:
+    """A table's sigmoid, which ends."""
+    shares = torch.where(x < -edge, 0.0, torch.sigmoid(x))
+    return torch.where(x > edge, 1.0, shares) if above else shares
+
+
+def plain_activations() -> Iterator[tuple[str, Activation]]:
+    """Other activations of a Llama layer's, each with what it says."""
+    yield "GELU for SiLU", lambda gate, up: F.gelu(gate) * up
+    yield "GELU's tanh form for SiLU", lambda gate, up: F.gelu(gate, approximate="tanh") * up
+    yield "GELU's sigmoid form for SiLU", lambda gate, up: gate * torch.sigmoid(1.702 * gate) * up
+    yield "ReLU for SiLU", lambda gate, up: F.relu(gate) * up
+    yield "the sigmoid without its gate", lambda gate, up: torch.sigmoid(gate) * up
+    yield "no activation of gate", lambda gate, up: gate * up
+    yield "SiLU of gate times up", lambda gate, up: F.silu(gate * up)
+    yield "SiLU of both", lambda gate, up: F.silu(gate) * F.silu(up)
+    yield "no up", lambda gate, up: F.silu(gate)

@@ -1,0 +1,151 @@
+"""What experts give at some rows if their shares, tiles or weights were others, each change alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from parity.references.hypotheses.mutating import layers_of
+from parity.references.hypotheses.routing import running
+from parity.references.products.activations import clamped_swiglu
+from parity.references.products.gated import Gated, Variant, variants, with_other
+from parity.references.products.product import LARGE, NARROW, Changed, Made, Product, kept_in
+
+
+def _near(loop: Any, side: str, number: int) -> dict[str, Any]:
+    """The experts of the layers before and behind, where taking them beside a layer's own costs little memory."""
+    layers = dict(layers_of(loop, side, "all"))
+    there = [number + step for step in (-1, 1) if number + step in layers]
+    held = {f"layer {other}": layers[other].mlp.experts for other in there}
+    return {whose: one for whose, one in held.items() if one.gate_up_proj.numel() <= LARGE}
+
+
+SIDES = ("gate", "up", "gate_bias", "up_bias")
+
+
+def _of_layers(near: dict[str, Any]) -> Iterator[tuple[str, Variant]]:
+    """Gate, up or their biases of another layer's experts."""
+    for whose, held in near.items():
+        other = gated_experts(held, torch.zeros(()))
+        for side in SIDES:
+            yield f"the {side.replace('_', ' ')} of {whose}", partial(with_other, **{side: getattr(other, side)})
+        for says, sides in (("gate and up", SIDES[:2]), ("gate, up and their biases", SIDES)):
+            yield f"{says} of {whose}", partial(with_other, **{side: getattr(other, side) for side in sides})
+
+
+def _down(held: Any) -> Tensor:
+    """Down weights of all experts and their biases as columns [H, E I + E]."""
+    down = held.down_proj.detach().double()
+    return torch.cat((down.flatten(0, 1).T, held.down_proj_bias.detach().double().T), dim=1)
+
+
+def mixture(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made:
+    """Each expert's inner activation times its share of the row, and the share alone, which meets its bias."""
+    held, rows, shares = layer.mlp.experts, [], []
+
+    def run(module: Any, inner: Callable[..., Tensor], hidden: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+        flat = hidden.detach().reshape(-1, hidden.shape[-1]).double()
+        rows.append(flat)
+        shares.append(flat.new_zeros(len(flat), module.num_experts).scatter(1, ids, weights.detach().double()))
+        return inner(hidden, ids, weights)
+
+    stack.enter_context(running(loop, number, run))
+
+    def made() -> list[Product]:
+        count, width = held.num_experts, held.down_proj.shape[1]
+        share, near = torch.cat(shares), _near(loop, side, number)
+        parts = [(f"the down weight of expert {one}", one * width, (one + 1) * width) for one in range(count)]
+        parts += [
+            (f"the down bias of expert {one}", count * width + one, count * width + one + 1) for one in range(count)
+        ]
+        gated = gated_experts(held, torch.cat(rows))
+
+        def whole(inner: Tensor, of_inner: Tensor, of_bias: Tensor) -> Any:
+            return torch.cat(((inner * of_inner[..., None]).flatten(1), of_bias), dim=1).numpy()
+
+        right = gated.inner()
+
+        def changed(variant: Variant, rows: Any) -> Any:
+            return whole(variant(gated.at(rows)).inner(), share[rows], share[rows])
+
+        def weighed(inner: Tensor, of_inner: Tensor, of_bias: Tensor, rows: Any) -> Any:
+            return whole(inner[rows], of_inner[rows], of_bias[rows])
+
+        def others() -> Iterator[tuple[str, Changed]]:
+            for says, variant in variants(gated, float(held.alpha), float(held.limit)):
+                yield says, partial(changed, variant)
+            for says, variant in _of_layers(near):
+                yield says, partial(changed, variant)
+            chosen, entering = (share > 0).double(), gated.inner(share)
+            weigh = "experts weigh what they are given, not what they give"
+            yield weigh, partial(weighed, entering, chosen, chosen)
+            yield f"{weigh} but for the bias", partial(weighed, entering, chosen, share)
+            for says, other in other_shares(share):
+                yield says, partial(weighed, right, other, other)
+                yield f"{says}, of the down bias alone", partial(weighed, right, share, other)
+                yield f"{says}, but for the down bias", partial(weighed, right, other, share)
+            for says, other in _of_tiles(shares):
+                yield says, partial(weighed, right, other, other)
+
+        def beside() -> Iterator[tuple[str, Any]]:
+            for whose, other in near.items():
+                yield f"{whose}", _down(other).float().numpy()
+
+        return [Product(whole(right, share, share), _down(held).float().numpy(), tuple(parts), others, beside=beside)]
+
+    return made
+
+
+def other_shares(share: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """What chosen experts may weigh instead, [R, E]; those that are not chosen weigh nothing."""
+    chosen = share > 0
+    count = chosen.sum(-1, keepdim=True)
+    yield "experts not weighed by their shares", chosen.double()
+    yield "all experts of a row weigh the same", chosen / count
+    yield "experts weighed by their shares twice", share**2
+    yield "the shares in reverse", torch.where(chosen, share.sum(-1, keepdim=True) - share, 0.0)
+    best = share == share.amax(-1, keepdim=True)
+    yield "the best expert alone, with its share", share * best
+    yield "the best expert alone, with all of it", share.sum(-1, keepdim=True) * best
+    yield "all but the best expert", share * ~best
+    yield "the shares of the row before", share.roll(1, 0)
+    yield "the shares of the row behind", share.roll(-1, 0)
+    ranked = share.sort(dim=1, descending=True)
+    for rows in (1, 2, 4, 8, 16, 32, 64, 128):
+        if rows < len(share):
+            taken = torch.zeros_like(share).scatter(1, ranked.indices, ranked.values.roll(rows, 0))
+            yield f"choice by choice the shares of the row {rows} before", taken
+    for name, dtype in NARROW.items():
+        yield f"the shares in {name}", kept_in(share, dtype)
+
+
+TILES = (8, 16, 32, 64, 128)
+"""Rows of one expert that a kernel may take together."""
+
+
+def _of_tiles(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """What experts weigh [R, E] where a pass's rows, sorted by their experts, are cut into tiles of one expert each."""
+    for size in TILES:
+        for which, place in (("first", 0), ("last", -1)):
+            says = f"rows sorted by expert in tiles of {size}, each by the expert of its {which} row"
+            yield says, torch.cat([_by_tile(share, size, place) for share in shares])
+
+
+def _by_tile(share: Tensor, size: int, place: int) -> Tensor:
+    """The shares [R, E] of one pass, each given to the expert that runs its tile."""
+    expert, row = share.T.nonzero(as_tuple=True)
+    runs = torch.cat([tile[place:][:1].expand(len(tile)) for tile in expert.split(size)])
+    return torch.zeros_like(share).index_put((row, runs), share[row, expert], accumulate=True)
+
+
+def gated_experts(experts: Any, x: Tensor) -> Gated:
+    """gpt-oss's experts: gate and up take turns on the last axis of [E, H, 2 I]."""
+    both = experts.gate_up_proj.detach().double().transpose(1, 2)
+    bias = experts.gate_up_proj_bias.detach().double()
+    act = clamped_swiglu(float(experts.alpha), float(experts.limit))
+    return Gated(x, both[:, 0::2], both[:, 1::2], bias[:, 0::2], bias[:, 1::2], act)
