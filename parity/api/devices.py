@@ -130,13 +130,15 @@ def device_difference(
         other: a run's folder, or a device, which is then run.
 
     Raises:
-        UsageError: `other` is the run itself.
+        UsageError: `other` is the run itself, or empty.
     """
     from parity.compare.between import DeviceDifference
     from parity.layers import refuse_layers
 
     refuse_unopened(golden=golden, run=run)
     refuse_layers(run, "--against")
+    if not other.strip():  # as a path it is the working directory
+        raise UsageError("--against is empty: name a run's folder, or a device")
     if (Path(other) / "manifest.json").is_file():
         if Path(other).resolve() == run.folder.resolve():
             raise UsageError(f"--against {other}: that is the run itself, nothing would be compared")

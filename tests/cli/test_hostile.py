@@ -240,6 +240,42 @@ def test_a_cell_whose_name_leads_out_of_its_night(tmp_path):
     assert "case" in refused(read_record, CellAxes, tmp_path / "axes")
 
 
+@pytest.mark.parametrize("shard", ["../model.safetensors", "/etc/passwd", "../inner/../model.safetensors"])
+def test_an_index_that_leads_out_of_a_checkpoint_is_refused_by_the_references(shard, tiny, tmp_path):
+    from parity.references.checkpoint import shards
+
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    for place in (folder, tmp_path):
+        os.link(tiny / "drafter" / "model.safetensors", place / "model.safetensors")
+    index, name = folder / "model.safetensors.index.json", next(iter(shards(folder)))
+    index.write_text(json.dumps({"weight_map": {name: "model.safetensors"}}))
+    assert shards(folder)[name].parent == folder
+    index.write_text(json.dumps({"weight_map": {name: shard}}))
+    assert f"places tensor {name} in {shard}, which does not hold it" in refused(shards, folder)
+
+
+@pytest.mark.parametrize("side", ["target", "drafter"])
+def test_a_config_that_brings_code_runs_none_and_asks_nothing(side, tiny, tmp_path, monkeypatch):
+    from parity.device.checkpoint import Described
+    from parity.device.config import open_config
+    from parity.references.checkpoint import read_config
+    from parity.references.hf_checkpoint import target_config
+
+    folder = Path(shutil.copytree(tiny / side, tmp_path / "c", copy_function=os.link))
+    raw = json.loads((folder / "config.json").read_text())
+    raw |= {"auto_map": dict.fromkeys(("AutoConfig", "AutoModel", "AutoModelForCausalLM"), "evil.Evil")}
+    (folder / "config.json").unlink()
+    (folder / "config.json").write_text(json.dumps(raw))
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked on standard input"))
+    kinds = {"target": ("GptOssForCausalLM", "gpt_oss"), "drafter": ("LlamaForCausalLMEagle3", "llama")}[side]
+    assert read_config(folder, kinds[0])["auto_map"] and open_config(Described(folder), kinds[1])
+    if side == "target":
+        assert target_config(folder).num_hidden_layers == raw["num_hidden_layers"]
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize("old", [None, b"old"])
 def test_a_full_disk_leaves_what_was_there(old, tmp_path, monkeypatch):
     path = tmp_path / "file"

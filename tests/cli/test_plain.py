@@ -7,11 +7,15 @@ import shutil
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.table import Table
 
 from parity.plain import printable
 from parity.reports.console import SafeConsole
+from tests.meta.dumps import clean, write
+from tests.meta.plants import OUT, values
+from tests.meta.worlds import Size
 
 ROOT = Path(__file__).parents[2]
 NAMES = [
@@ -47,6 +51,18 @@ def test_a_folder_of_any_name_is_inspected(name, parity, shallow_golden, tmp_pat
     folder = shutil.copytree(shallow_golden.folder, tmp_path / name)
     found = parity("inspect", folder)
     assert found.code == 0 and printable(name) in found.out and "\x1b" not in found.out
+
+
+@pytest.mark.parametrize("name", ["[/x]", "run[red]1"])
+@pytest.mark.parametrize("plant", [lambda pair: None, values(np.negative, OUT)], ids=["clean", "wrong"])
+def test_a_device_of_any_name_gets_its_verdict(plant, name, parity, tmp_path):
+    pair = clean(Size(prompts=(50,)))
+    plant(pair)
+    golden, run = write(pair, tmp_path)
+    producer = run.manifest.producer.model_copy(update={"name": name})
+    run.manifest.model_copy(update={"producer": producer}).replace(run.folder)
+    found = parity("diff", run.folder, "--golden", golden.folder)
+    assert found.code in (0, 1) and "verdict: " in found.last and name in found.out, found
 
 
 def test_an_error_prints_no_escape_and_is_one_line(parity):

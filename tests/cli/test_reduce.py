@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +12,9 @@ from parity.compare.report import INCONCLUSIVE, Place, Report
 from parity.compare.structure import Finding
 from parity.diagnose.ranks import RankMismatch
 from parity.errors import DeviceFailed, Inconclusive
+from parity.golden.choice import special
 from parity.golden.store import Dump
-from parity.reduce import Reducer
+from parity.reduce import Reducer, Shrunk
 from tests.sample import by_night
 
 WINDOW = 32
@@ -45,6 +47,20 @@ def test_a_clean_device_has_nothing_to_reduce(parity, shallow_golden, tmp_path):
     found = parity("reduce", "--golden", shallow_golden.folder, "--out", tmp_path / "reduced")
     assert found.code == 0 and found.last.startswith("nothing to reduce")
     assert not (tmp_path / "reduced").exists()
+
+
+def test_what_is_written_is_marked_as_derived_and_is_no_default(parity, shallow_golden, tmp_path, monkeypatch):
+    """By day with a search that is made up; what it finds is dumped by the reference."""
+    place, out = Place("target.logits", None, 0, 0), tmp_path / "reduced"
+    red = SimpleNamespace(first=place, first_in=lambda golden: place)
+    red.run = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(mode="local")))
+    monkeypatch.setattr("parity.reduce.FailingRun", SimpleNamespace)
+    monkeypatch.setattr("parity.reduce.find_failing_run", lambda *asked, **options: red)
+    monkeypatch.setattr(Reducer, "reduce", lambda reducer, first: Shrunk((3, 4), 1, 0, first))
+    found = parity("reduce", "--golden", shallow_golden.folder, "--out", out)
+    assert found.code == 1, found
+    made, derived = Dump(out).manifest, f"cut from {shallow_golden.folder} by parity reduce"
+    assert made.derived == derived and special(made) == f"is {derived}"
 
 
 MISSING = Finding("missing", "target.logits", 0, 0, "not shown: target.logits")

@@ -168,6 +168,23 @@ def test_values_that_are_none_are_placed_and_whose_they_are_is_said():
     assert values(broken, broken, golden) == [("non-finite", 3, 2, f"{OUT} has 1 NaN and 1 Inf in the golden, {where}")]
 
 
+@pytest.mark.parametrize(
+    ("value", "said"), [(np.inf, "0 NaN and 1 Inf"), (-np.inf, "0 NaN and 1 Inf"), (np.nan, "1 NaN and 0 Inf")]
+)
+def test_one_kind_of_what_is_no_number_is_enough_and_no_side_excuses_another(value, said):
+    golden = np.arange(8.0).reshape(2, 4)
+    broken = golden.copy()
+    broken[0, 1] = value
+    where = "the first at [1] of position 7 (prompt 3, round 1)"
+    in_golden, in_floor = (
+        ("non-finite", 3, 1, f"{OUT} has {said} in the {side}, {where}") for side in ("golden", "noise floor")
+    )
+    assert values(broken, broken, broken) == [in_golden, in_floor]
+    assert values(broken, broken, golden) == [in_golden]
+    assert values(golden, golden, broken) == [in_floor]
+    assert values(golden, broken) == [("non-finite", 3, 1, f"{OUT} has 1 NaN or Inf that the golden lacks, {where}")]
+
+
 def test_a_constant_is_told_where_the_golden_is_none():
     golden = np.arange(8.0).reshape(2, 4)
     assert values(golden, golden * 0 + 5) == [("constant", 3, 1, f"{OUT} is constant, the golden's is not")]

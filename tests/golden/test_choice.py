@@ -75,7 +75,7 @@ def test_what_a_killed_dump_left_is_none(shelf):
     assert choose(Wanted(), whole.parent)[0].folder == whole
 
 
-def test_every_command_says_which_golden_it_took(parity, shelf, small_golden):
+def test_what_is_said_of_a_golden_is_whether_it_was_named(parity, shelf, small_golden):
     newest = shelf("whole")
     told = parity("diff", "--device", "no.such:device")
     assert told.golden == f"golden: {newest} (the newest of 1 in {newest.parent})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -189,12 +190,15 @@ def test_what_contradicts_itself_is_not_sealed(shallow_golden, tmp_path):
     assert (folder / FILE).read_bytes() == before
 
 
-def test_a_manifest_that_is_no_file(tmp_path, shallow_golden):
-    import os
-
-    os.mkfifo(tmp_path / FILE)
-    with pytest.raises(UsageError, match="no regular file"):
+@pytest.mark.parametrize("name", ["pipe", "/dev/zero", "folder", "circle"])
+def test_a_manifest_that_is_no_file(name, tmp_path):
+    manifest = tmp_path / FILE
+    links = {"/dev/zero": name, "circle": manifest.name}
+    make = {"pipe": lambda: os.mkfifo(manifest), "folder": manifest.mkdir}
+    manifest.symlink_to(links[name]) if name in links else make[name]()
+    with pytest.raises(UsageError, match=r"no regular file|leads out|cannot be read") as refused:
         Dump(tmp_path)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["../outside.safetensors", "/etc/passwd", "..", "", "a\\b", "linked.safetensors"])
@@ -211,8 +215,6 @@ def test_a_shard_outside_the_folder_is_not_read(name, shallow_golden, tmp_path):
 
 @pytest.mark.parametrize("name", ["pipe", "/dev/zero", "folder", "circle"])
 def test_a_shard_that_is_no_file(name, shallow_golden, tmp_path):
-    import os
-
     folder = edited(shallow_golden.folder, tmp_path / "g", lambda raw: None)
     shard = folder / "p000.float32.safetensors"
     shard.unlink()

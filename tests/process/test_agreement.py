@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from parity.api import run_device
+from parity.errors import UsageError
+from parity.golden.trust import trusted
+from parity.nightly.cell import judge_cell
+from parity.nightly.records import Cell, CellAxes
 
 HOSTILE = "tests.faults.hostile"
 
@@ -17,6 +21,38 @@ def test_a_device_in_another_precision_than_asked_for_is_refused(command, parity
     *before, said = found.err.splitlines()
     assert found.code == 2 and "asked for precision float32" in said, found
     assert all("on one idle core" in line for line in before), found
+
+
+def test_a_bench_of_another_precision_than_asked_for_is_refused(parity, tmp_path):
+    (tmp_path / "prompts.jsonl").write_text('{"id": "one", "ids": [3, 4]}')
+    device = ("--device", f"{HOSTILE}:always_bfloat16", "--precision", "float32")
+    found = parity("bench", *device, "--prompts", tmp_path / "prompts.jsonl", "--repeats", 1)
+    assert found.code == 2 and "asked for precision float32" in found.err and not found.out, found
+
+
+def test_the_contract_names_another_precision_than_asked_for(parity):
+    found = parity("check-device", "--device", f"{HOSTILE}:always_bfloat16", "--precision", "float32")
+    assert found.code == 1 and "bfloat16" in found.out, found
+
+
+@pytest.mark.parametrize("kind", ["judged", "bench"])
+def test_a_night_s_cell_of_another_precision_than_asked_for_is_refused(kind, shallow_golden, tmp_path):
+    case, model = shallow_golden.manifest.case, shallow_golden.manifest.model
+    cell = Cell(
+        axes=CellAxes(case="chat", device="other", family="peagle", k=case.k, tp=1, policy="float32"),
+        target=model.target.path,
+        drafter=model.drafter.path,
+        prompts="prompts.jsonl",
+        max_new_tokens=2,
+        golden=str(shallow_golden.folder),
+        device=f"{HOSTILE}:always_bfloat16",
+        precision="float32",
+        kind=kind,
+        gates=("stages",) if kind == "judged" else (),
+        diagnose=False,
+    )
+    with pytest.raises(UsageError, match="asked for precision float32"):
+        judge_cell("night", cell, trusted(shallow_golden), tmp_path)
 
 
 def test_a_device_of_another_k_than_asked_for_is_refused(parity, shallow_golden):

@@ -8,9 +8,11 @@ import shutil
 import pytest
 import torch
 from transformers import GptOssForCausalLM
+from transformers.utils import logging
 
 from parity.errors import UsageError
 from parity.references.capture import ignore
+from parity.references.greedy import greedy
 from parity.references.hf_checkpoint import check_target
 from parity.references.hf_target import HFTarget
 
@@ -75,6 +77,13 @@ def test_mxfp4_experts_load_dequantised(tiny):
     quantised = HFTarget(tiny / "target-mxfp4", torch.float32)
     weight = quantised.model.model.layers[0].mlp.experts.down_proj
     assert weight.dtype == torch.float32 and len(weight[0, :32, 0].abs().unique()) <= 8
+
+
+@pytest.mark.parametrize("load", [HFTarget, lambda folder, dtype: greedy(folder, "float32")])
+def test_no_bar_of_another_library_runs_where_a_reference_loads(load, tiny, capfd):
+    logging.enable_progress_bar()
+    load(tiny / "target", torch.float32)
+    assert not logging.is_progress_bar_enabled() and capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("value", [None, "x", [8], -1, 1e308])

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -158,6 +160,29 @@ def test_a_golden_whose_writer_was_killed_is_none_until_another_one_ends_it(buck
         fetch(bucket)
     publish(golden, bucket)
     assert fetch(bucket).is_dir()
+
+
+def test_of_two_writers_of_one_golden_at_once_neither_loses_anything(bucket, golden, way):
+    """One finds none and begins; another ends before it, and what the first puts then is the same."""
+    begun, ended = Event(), Event()
+
+    def hold(method, path):
+        if method == "PUT" and ".safetensors" in path and not begun.is_set():
+            begun.set()
+            ended.wait(30)
+        return 0.0
+
+    way.waits = hold
+    with ThreadPoolExecutor(1) as other:
+        slow = other.submit(publish, golden, bucket)
+        assert begun.wait(30)
+        assert publish(golden, bucket) == bucket and fetch(bucket).is_dir()
+        ended.set()
+        assert slow.result(30) == bucket
+    shutil.rmtree(cache())
+    assert {one.name: one.read_bytes() for one in fetch(bucket).iterdir()} == {
+        one.name: one.read_bytes() for one in golden.iterdir()
+    }
 
 
 @pytest.mark.parametrize("fault", ["fails", "breaks"])
