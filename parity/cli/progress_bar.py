@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from parity.plain import echo, printable
 from parity.progress import Progress
 
-APART = 30.0
+APART = 60.0
 """Seconds without a word, at least, before a line of progress in a log: short commands have none."""
 
 

@@ -64,12 +64,12 @@ def test_a_note_is_a_warning_of_a_logger_and_a_line_once_the_command_line_runs(n
     assert len(noted.messages) == 1 and capsys.readouterr().err == "parity: still not known\nparity: nor this\n"
 
 
-def test_a_log_gets_a_line_where_the_last_one_is_half_a_minute_ago(monkeypatch, capsys):
-    now = iter([0.0, 29.0, 31.0, 60.0, 61.0])
+def test_a_log_gets_a_line_where_the_last_one_is_a_minute_ago(monkeypatch, capsys):
+    now = iter([0.0, 59.0, 61.0, 120.0, 121.0])
     monkeypatch.setattr("parity.cli.progress_bar.monotonic", lambda: next(now))
     with progress("diagnose numpy") as tell:
         for done, name in enumerate(["window", "gate verify", "gate \x1b[31mloops", ""]):
             tell(done, 10, name)
     first, second = capsys.readouterr().err.splitlines()
-    assert first == "parity: diagnose numpy 1/10, 31 s: gate verify"
-    assert second == "parity: diagnose numpy 3/10, 61 s"
+    assert first == "parity: diagnose numpy 1/10, 61 s: gate verify"
+    assert second == "parity: diagnose numpy 3/10, 121 s"
