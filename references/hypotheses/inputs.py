@@ -120,6 +120,7 @@ def _unmapped(ids: Tensor, d2t: Tensor) -> Tensor:
     "committed rows of accepted drafts hold {value}",
     values=tuple(DRAFT_IDS),
     fix="d2t maps what the drafter chose before anything reads it",
+    drafters=FUSED,
 )
 @contextmanager
 def _(loop: Loop, value: str) -> Iterator[None]:
