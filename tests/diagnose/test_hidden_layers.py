@@ -91,7 +91,7 @@ def test_nothing_is_deduced_where_no_layer_is_hidden_or_errors_travel(seen, monk
 
 
 def test_a_diagnosis_says_where_and_what(two_layer_golden):
-    found = diagnose_device(two_layer_golden, f"{DEVICE},layers=0,show={CACHES}", "bfloat16", limit=20)
+    found = diagnose_device(two_layer_golden, f"{DEVICE},layers=0,show={CACHES}", "bfloat16", limit=40)
     (part,) = (part for stage, part in found.components if stage == "target.layers.0.out")
     assert part.says == "the second norm: the norm's weight in fp8 (e4m3)" and part.whole
     assert found.hidden == HIDDEN and found.unexplained.stage == "target.layers.0.out"
