@@ -103,16 +103,16 @@ for id, fill, says, seen in (
     )(partial(chunked, fill=fill))
 
 
-DRAFT_IDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "their ids in the draft vocabulary": lambda ids, d2t: _unmapped(ids, d2t),
-    "ids mapped twice": lambda ids, d2t: ids + d2t[ids.clamp(max=len(d2t) - 1)],
-}
-
-
 def _unmapped(ids: Tensor, d2t: Tensor) -> Tensor:
     """Draft ids of target ids, which stay what they are where the drafter has none."""
     same = ids[:, None] == d2t + torch.arange(len(d2t))
     return torch.where(same.any(dim=1), same.long().argmax(dim=1), ids)
+
+
+DRAFT_IDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "their ids in the draft vocabulary": _unmapped,
+    "ids mapped twice": lambda ids, d2t: ids + d2t[ids.clamp(max=len(d2t) - 1)],
+}
 
 
 @ids(
@@ -122,8 +122,7 @@ def _unmapped(ids: Tensor, d2t: Tensor) -> Tensor:
     fix="d2t maps what the drafter chose before anything reads it",
     drafters=FUSED,
 )
-@contextmanager
-def _(loop: Loop, value: str) -> Iterator[None]:
+def _(loop: Loop, value: str) -> Mutation:
     d2t = loop.drafter.d2t
     if not d2t.any():
         raise NotApplicable("draft and target vocabulary are the same")
@@ -133,8 +132,7 @@ def _(loop: Loop, value: str) -> Iterator[None]:
             committed = torch.cat((DRAFT_IDS[value](committed[:-1], d2t), committed[-1:]))
         return inner(committed, masked)
 
-    with loop.ids.around(other):
-        yield
+    return loop.ids.around(other)
 
 
 @ids(

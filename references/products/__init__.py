@@ -1,6 +1,6 @@
 """The product behind a stage: what enters it, by whose weight it is multiplied, and what might have entered instead.
 
-A stage that ends in a product, y = x W^T, is a sum over parts: heads, mixture, biases, input columns. A device's error
+A stage that ends in a product, y = x W^T, is a sum over parts: heads, experts, biases, input columns. A device's error
 at such a stage lies in what some of them contribute. A bias is one more column of W, met by ones (by an expert's share
 of the row).
 """
