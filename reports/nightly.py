@@ -55,14 +55,20 @@ def print_cell(result: CellResult, ended: int, planned: int) -> None:
 
 
 def print_night(
-    folder: NightFolder, results: Sequence[CellResult], changes: Sequence[Change], verdict: str, page: str = ""
+    folder: NightFolder,
+    results: Sequence[CellResult],
+    changes: Sequence[Change],
+    verdict: str,
+    page: str = "",
+    url: str = "",
 ) -> None:
-    """The table, what changed since when, and the last line."""
+    """The table, what changed since when, where the night lies, and the last line."""
     out = console()
     out.print(_table(results))
     for change in changes:
         out.print(f"{change.kind}: {change.sentence}", soft_wrap=True)
-    out.print(f"night  {folder.path}", style="dim", soft_wrap=True)
+    for place in filter(None, (str(folder.path), url)):
+        out.print(f"night  {place}", style="dim", soft_wrap=True)
     if page:
         out.print(f"report {folder.path / page}", style="dim", soft_wrap=True)
     out.print(last_line(folder, results, verdict), soft_wrap=True)

@@ -18,10 +18,11 @@ from parity.plain import echo
 if TYPE_CHECKING:
     from parity.history.changes import Change
     from parity.nightly.folder import NightFolder
+    from parity.nightly.kept import KeptNight
     from parity.nightly.records import CellResult
 
 
-def end(folder: NightFolder, history: str, github: bool, json_file: Path | None) -> int:
+def end(folder: NightFolder, history: str, github: bool, json_file: Path | None, at: KeptNight | None = None) -> int:
     """Everything that is written and said at the end; the exit code.
 
     The results are kept already: what cannot be written takes nothing from them, nor from what is written beside it.
@@ -33,20 +34,21 @@ def end(folder: NightFolder, history: str, github: bool, json_file: Path | None)
 
     results, verdict = folder.worst(), verdict_of(folder)
     code = exit_code(verdict)
-    kept = not history or _tried("the night is not in the history", lambda: _append(history, folder))
-    written = _tried("results.jsonl and junit.xml are not written", lambda: write_outputs(folder))
+    kept = not history or tried("the night is not in the history", lambda: _append(history, folder))
+    written = tried("results.jsonl and junit.xml are not written", lambda: write_outputs(folder))
     changes: list[Change] = []
-    told = _tried(f"{REPORT} is not written", lambda: changes.extend(_tell(folder, history if kept else "")))
+    told = tried(f"{REPORT} is not written", lambda: changes.extend(_tell(folder, history if kept else "")))
+    stored = at is None or tried(f"the night is whole in {folder.path}, not at its URL", lambda: at.end(folder))
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
         for line in github_annotations(folder, results):
             echo(line)
-    code = code or (0 if kept and written and told else 3)
-    print_night(folder, results, changes, verdict, REPORT if told else "")
+    code = code or (0 if kept and written and told and stored else 3)
+    print_night(folder, results, changes, verdict, REPORT if told else "", at.url if at and stored else "")
     write_json(json_file, lambda: _as_json(folder, results, changes, verdict, code))
     return code
 
 
-def _tried(otherwise: str, make: Callable[[], None]) -> bool:
+def tried(otherwise: str, make: Callable[[], None]) -> bool:
     """Whether it could be made; why not is said on standard error."""
     try:
         make()
@@ -72,7 +74,7 @@ def _tell(folder: NightFolder, history: str) -> list[Change]:
     write(view, folder.path / REPORT)
     if history and (before := folder.beside()[0]):
         lead = "the page of the night before does not lead to this one"
-        _tried(lead, lambda: write(night_view(before.path, history), before.path / REPORT))
+        tried(lead, lambda: write(night_view(before.path, history), before.path / REPORT))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:
             file.write(markdown(view))

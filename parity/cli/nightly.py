@@ -20,6 +20,7 @@ from parity.remote import INSTALL
 if TYPE_CHECKING:
     from parity.nightly.engines import LocalEngine
     from parity.nightly.folder import NightFolder
+    from parity.nightly.kept import KeptNight
     from parity.nightly.matrix import RunSettings
     from parity.nightly.records import Cell, CellResult
     from parity.nightly.run import JobEngine, Remeasure
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
 @click.argument("matrix", type=click.Path(path_type=Path), required=False, metavar="[MATRIX]")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
     metavar="NIGHT",
-    help="Folder of the night; one that was interrupted continues with its missing cells. "
-    "A new one under .parity/nights by default.",
+    help="Folder of the night, or an fsspec URL where it is kept as well; one that was interrupted continues with its "
+    "missing cells. A new one under .parity/nights by default.",
 )
 @click.option("--only", multiple=True, metavar="GLOB", help="Only cells with such a name; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="List the cells, say which cannot be conclusive and why, and end.")
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 @json_option
 def nightly(
     matrix: Path | None,
-    out: Path | None,
+    out: str | None,
     only: tuple[str, ...],
     dry_run: bool,
     workers: int | None,
@@ -113,18 +113,22 @@ def nightly(
         sys.exit(3 if cannot else 0)
     _installed()
     from parity.cli.night_end import end, interruptible
+    from parity.nightly.kept import kept_night
     from parity.nightly.run import begin
     from parity.reproducing import command_line
 
     url = "" if no_history else history or str(home() / "history")
     with _engines(plan.run, workers, engine, ray_address) as engines:
         left_out = tuple(cell.name for cell in planned if cell not in wanted)
-        folder = begin(out, home(), plan, wanted, engine, left_out)
+        kept = kept_night(out or "", home() / "nights")
+        folder = begin(kept.path if kept else Path(out) if out else None, home(), plan, wanted, engine, left_out)
+        if kept:
+            kept.begin(folder)
         wanted = tuple(cell for cell in chosen(folder.night.cells, only) if cell.name in folder.missing())
-        again = command_line("nightly", *([matrix] if matrix else []), out=folder.path)
+        again = command_line("nightly", *([matrix] if matrix else []), out=kept.url if kept else folder.path)
         with interruptible(folder, again):
-            _run(folder, wanted, engines, goldens, _suspicion(url, folder, plan.run.again))
-    sys.exit(end(folder, url, github, json_file))
+            _run(folder, wanted, engines, goldens, _suspicion(url, folder, plan.run.again), kept)
+    sys.exit(end(folder, url, github, json_file, kept))
 
 
 def _suspicion(url: str, folder: NightFolder, most: int) -> Remeasure:
@@ -171,15 +175,20 @@ def _run(
     engines: tuple[LocalEngine, JobEngine],
     goldens: str,
     again: Remeasure,
+    kept: KeptNight | None,
 ) -> None:
     """The missing cells."""
+    from parity.cli.night_end import tried
     from parity.nightly.run import NightRun
     from parity.reports.nightly import print_cell
 
     ended, planned = [len(folder.night.cells) - len(folder.missing())], len(folder.night.cells)
+    answering = [kept] if kept else []
 
     def told(result: CellResult) -> None:
         ended[0] += not result.repeat
+        if answering and not tried("results are kept at the end", lambda: answering[0].keep(folder, result)):
+            answering.clear()
         print_cell(result, ended[0], planned)
 
     NightRun(folder, *engines, goldens, told, again).run(wanted)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
@@ -42,10 +41,6 @@ def begin(
         UsageError: the folder is another matrix's or another commit's or of devices with other sources, none of a
             night, or a result in it cannot be read.
     """
-    if path is not None and re.match(r"[a-z][a-z0-9+.-]+:/", str(path)):
-        raise UsageError(
-            f"--out {path} is an URL: a night's folder lies on this machine; --history and --goldens take URLs"
-        )
     name = stamp()
     commit, dirty = commits.head()
     if path is not None and path.exists():
