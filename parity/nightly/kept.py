@@ -29,6 +29,8 @@ def kept_night(out: str, nights: Path) -> KeptNight | None:
     """
     if "://" not in out:
         return None
+    if out.startswith(("file:", "local:")):
+        raise UsageError(f"--out {out} is a folder of this machine: give its path")
     night = KeptNight(out, nights)
     night.fetch()
     return night
@@ -129,7 +131,6 @@ class KeptNight:
         target = f"{self.root}/{name}"
 
         def put() -> bytes:
-            self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
             try:
                 self.files.pipe_file(target, data, mode="create")
             except FileExistsError:

@@ -204,8 +204,3 @@ def test_a_golden_that_a_store_does_not_take_is_one_sentence(bucket, golden, way
     shutil.rmtree(cache(), ignore_errors=True)
     publish(golden, bucket)
     assert fetch(bucket).is_dir()
-
-
-def test_a_night_s_folder_is_no_url(parity):
-    found = parity("nightly", "--out", "s3://bucket/night", "--no-history")
-    assert found.code == 2 and found.err.count("\n") == 1 and "lies on this machine" in found.err
