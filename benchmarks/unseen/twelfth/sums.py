@@ -92,6 +92,7 @@ def _(pipeline: Pipeline) -> None:
     "prefill",
     "the experts' sum over ranks in every layer: experts 3 to 5 are missing from columns 32 to 95, and columns 0 to 31 "
     "have what belongs there beside their own",
+    "rows that choose expert 3, 4 or 5",
 )
 def _(pipeline: Pipeline) -> None:
     def change(at, clean, outputs, chosen, shares):
