@@ -30,6 +30,7 @@ HELD = {
     9: (60, 30, 4),
     10: (40, 19, 3),
     11: (40, 21, 3),
+    12: (40, 24, 2),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 

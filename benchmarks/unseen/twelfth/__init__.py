@@ -1,0 +1,1 @@
+"""The twelfth set, by the part of the pipeline."""
