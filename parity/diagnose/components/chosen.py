@@ -15,6 +15,7 @@ import numpy as np
 from parity.compare.rows import StageRows, stage_rows
 from parity.compare.scores import scores_of
 from parity.compare.vocabulary import DraftVocabulary, draft_vocabulary
+from parity.diagnose.components.numbered import by_lanes
 from parity.diagnose.components.wrong import Component
 from parity.errors import Inconclusive
 from parity.golden.views import DumpView, TrustedGolden
@@ -93,6 +94,7 @@ def rules_of_one(chosen: Chosen, told: bool) -> Iterator[str]:
     yield from _narrow(chosen)
     yield from _mapped(chosen)
     yield from _by_range(chosen)
+    yield from filter(None, [by_lanes(chosen.mine, chosen.theirs, len(chosen.tokens))])
     if (chosen.theirs >= 0).all() and (chosen.mine >= 0).all():
         yield from _never(chosen)
         yield from _inside(chosen)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.compare.units import RED
+from parity.diagnose.components.numbered import LEAST, in_runs, steps_of
 from parity.diagnose.components.wrong import FULL, NEARLY_ALL, Component, WrongRows, best_of
 
 PAIRS = 1 << 24
@@ -15,6 +16,9 @@ PAIRS = 1 << 24
 
 FINE = {8: "as bfloat16 does", 11: "as float16 does"}
 """Significant bits that float32 may lose."""
+
+DEAREST = 10 * RED**2
+"""What another run of columns costs, in squares of a row's noise for each row: ten columns that are surely wrong."""
 
 COARSE = 6
 """Steps of 2^-6 and wider: with what bfloat16 itself keeps of numbers near 1 they are no coincidence."""
@@ -27,7 +31,7 @@ def in_elements(wrong: WrongRows) -> Iterator[Component | None]:
     yield _bits(wrong)
     yield from _factors(wrong)
     yield _constant(wrong)
-    yield best_of(other_columns(wrong, step) for step in (0, -1, 1))
+    yield best_of((*(other_columns(wrong, step) for step in (0, -1, 1)), _columns_in_runs(wrong)))
 
 
 def _one_number(wrong: WrongRows) -> Component | None:
@@ -82,6 +86,27 @@ def other_columns(wrong: WrongRows, step: int = 0) -> Component | None:
         what = f"the numbers of {abs(off)} columns {'before' if off < 0 else 'behind'}" if off else "the same columns"
     whose = "" if not step else f" of the row {'before' if step < 0 else 'behind'}"
     return wrong.judged(f"{wrong.where}{what}{whose}", held[:, taken] - wrong.golden[:, mine], 0)
+
+
+def _columns_in_runs(wrong: WrongRows) -> Component | None:
+    """Run by run the numbers of other columns, each so many off, or zeros."""
+    mine, width = np.flatnonzero(wrong.columns), len(wrong.columns)
+    if len(mine) < LEAST or len(mine) * width > PAIRS:
+        return None
+    device, golden = wrong.device[:, wrong.columns] / wrong.noise, wrong.golden / wrong.noise
+    apart = (device**2).sum(axis=0)[:, None] + (golden**2).sum(axis=0) - 2 * device.T @ golden
+    steps = steps_of(mine, apart.argmin(axis=1))
+    there = mine[:, None] + np.array(steps)
+    inside = (there >= 0) & (there < width)
+    costs = np.where(inside, np.take_along_axis(apart, np.clip(there, 0, width - 1), axis=1), np.inf)
+    costs = np.column_stack([costs, (device**2).sum(axis=0)])
+    runs = in_runs(mine, (*steps, None), costs, DEAREST * len(device))
+    if runs is None:
+        return None
+    taken = np.array([0 if step is None else step for step in runs.steps]) + mine
+    held = np.where([step is None for step in runs.steps], 0.0, wrong.golden[:, taken])
+    says = f"{wrong.where}columns in runs: {runs.said('the numbers of the column')}"
+    return wrong.judged(says, held - wrong.golden[:, mine], 2 * len(runs.runs))
 
 
 def _grid(wrong: WrongRows) -> Component | None:

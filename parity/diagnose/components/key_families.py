@@ -17,6 +17,8 @@ ROWS = 32
 SURELY, NEAR, LISTED = 4.0, 0.1, 6
 """Standard errors by which a number is told, how alike are those that are said as one, and how many are listed."""
 
+OF_PASSES = ("earlier passes", "the row's own pass")
+
 PAGE, DISTANCES = 8, 64
 """Keys of a page by position, and distances that have numbers of their own; those beyond share the last one's."""
 
@@ -50,6 +52,7 @@ def families(rows: Sequence[Keys]) -> list[Family]:
         Family(partial(_by_head, of=_distances), partial(_in_heads, what="scores", by="more for each position back")),
         Family(partial(_by_distance, count=min(farthest, DISTANCES) + 1), _in_distances),
         Family(partial(_by_page, count=last // PAGE + 1), _in_pages),
+        Family(_by_pass, _in_passes),
         Family(_row_scores, partial(_in_rows, what="the scores are", power=False), own=True),
     ]
     if keys.sinks is not None:
@@ -99,6 +102,11 @@ def _by_distance(keys: Keys, count: int) -> Basis:
 
 def _by_page(keys: Keys, count: int) -> Basis:
     return _classes(keys.positions // PAGE, count, len(keys.scores))
+
+
+def _by_pass(keys: Keys) -> Basis:
+    """Keys of earlier passes, and of the row's own."""
+    return _classes(np.arange(len(keys.seen)) >= keys.cached, len(OF_PASSES), len(keys.scores))
 
 
 def _every_sink(keys: Keys) -> Basis:
@@ -155,6 +163,12 @@ def _in_pages(numbers: np.ndarray, errors: np.ndarray) -> str:
     runs = _runs(numbers, errors)
     told = [f"{first * PAGE} to {last * PAGE + PAGE - 1}: {times:.2g} times" for first, last, times in runs]
     return f"keys at positions count otherwise ({_listed(told)})"
+
+
+def _in_passes(numbers: np.ndarray, errors: np.ndarray) -> str:
+    sure = np.flatnonzero(np.abs(numbers) > SURELY * errors)
+    told = [f"of {OF_PASSES[at]}: {np.exp(numbers[at]):.2g} times" for at in sure]
+    return f"keys count otherwise by the pass that made them ({_listed(told)})"
 
 
 def _in_rows(numbers: np.ndarray, errors: np.ndarray, what: str, power: bool) -> str:

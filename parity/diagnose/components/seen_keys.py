@@ -27,13 +27,15 @@ class Keys(Scored, Protocol):
 
     The last holds zeros and stands below all others: nobody should see it.
 
-    `positions` [T] and the row's own `position`; `ids` [T] of the tokens at the keys, -1 where none is known.
+    `positions` [T] and the row's own `position`; `ids` [T] of the tokens at the keys, -1 where none is known; `cached`
+    of the first keys are of earlier passes.
     """
 
     seen: np.ndarray
     positions: np.ndarray
     position: int
     ids: np.ndarray
+    cached: int
 
 
 def attended(keys: Scored, times: np.ndarray) -> np.ndarray:
@@ -60,7 +62,7 @@ class _Scored:
 
     def __init__(self, keys: Keys, scores: np.ndarray) -> None:
         self.scores, self.values, self.seen, self.sinks = scores, keys.values, keys.seen, keys.sinks
-        self.positions, self.position, self.ids = keys.positions, keys.position, keys.ids
+        self.positions, self.position, self.ids, self.cached = keys.positions, keys.position, keys.ids, keys.cached
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,13 @@ def _of_one_kind(what: str, pairs: Sequence[tuple[Change, int]], step: int) -> I
     for low, high in _spans(positions):
         if high > low:
             yield f"keys at positions {low} to {high} are {what}", _by(partial(_between, low=low, high=high), step)
+    for what_of, which in (("the pass' own rows", _own), ("earlier passes", _cached)):
+        yield f"keys of {what_of} are {what}", _by(which, step)
+    for low in _firsts(pairs):
+        yield (
+            f"keys of earlier passes from position {low} on are {what}",
+            _by(lambda keys, low=low: _cached(keys) & (keys.positions >= low), step),
+        )
     for page in PAGES[1:]:
         later = step > 0
         yield f"keys of the row's own tile of {page} are {what}", _by(partial(_in_tile, page=page, later=later), step)
@@ -149,10 +158,28 @@ def _of_one_kind(what: str, pairs: Sequence[tuple[Change, int]], step: int) -> I
         )
 
 
+def _firsts(pairs: Sequence[tuple[Change, int]]) -> list[int]:
+    """Where the changed keys of most rows begin."""
+    firsts: dict[int, int] = {}
+    for one, number in pairs:
+        position = int(one.keys.positions[number])
+        firsts[id(one)] = min(firsts.get(id(one), position), position)
+    return [position for position, _ in Counter(firsts.values()).most_common(2)]
+
+
 def _in_tile(keys: Keys, page: int, later: bool) -> np.ndarray:
     """Keys of the tile that the row itself is of: those behind it, or those before it."""
     beside = keys.positions > keys.position if later else keys.positions < keys.position
     return np.asarray((keys.positions // page == keys.position // page) & beside)
+
+
+def _own(keys: Keys) -> np.ndarray:
+    """Keys of the row's own pass."""
+    return np.arange(len(keys.seen)) >= keys.cached
+
+
+def _cached(keys: Keys) -> np.ndarray:
+    return ~_own(keys)
 
 
 def _between(keys: Keys, low: int, high: int) -> np.ndarray:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from parity.diagnose.components.numbered import in_runs, steps_of
 from parity.diagnose.components.wrong import Component, WrongRows
 
 ASKED = 256
@@ -13,6 +14,9 @@ ASKED = 256
 
 BLOCK = 1 << 14
 """Rows of the table that are compared at once."""
+
+DEAREST = 2.0
+"""What another run of ids costs, in squares of noise for each column: more than a row that is right has."""
 
 TOLD = 3
 """Ids that are told one by one, where no rule gives them."""
@@ -34,6 +38,7 @@ def in_table(wrong: WrongRows, table: tuple[np.ndarray, np.ndarray]) -> Iterator
             change = held[taken].astype(np.float64) - wrong.golden
             yield wrong.judged(f"{wrong.where}{says}", change[:, wrong.columns], numbers)
             return
+    yield _in_runs(wrong, ids, held, steps_of(ids[some], found))
     if len(some) == count:
         pairs = dict(zip(ids.tolist(), found.tolist(), strict=True))
         told = ", ".join(f"{mine} as {theirs}" for mine, theirs in sorted(pairs.items())[:TOLD])
@@ -41,6 +46,26 @@ def in_table(wrong: WrongRows, table: tuple[np.ndarray, np.ndarray]) -> Iterator
         taken = held[found].astype(np.float64) - wrong.golden
         says = f"{wrong.where}the embeddings of other ids: {told}{more}"
         yield wrong.judged(says, taken[:, wrong.columns], count)
+
+
+def _in_runs(wrong: WrongRows, ids: np.ndarray, held: np.ndarray, steps: list[int]) -> Component | None:
+    """Run by run of the ids the rows of others, each so many off, or zeros."""
+    order = np.argsort(ids, kind="stable")
+    there = ids[:, None] + np.array(steps)
+    inside = (there >= 0) & (there < len(held))
+    apart = [((wrong.device - held[np.clip(one, 0, len(held) - 1)]) ** 2).sum(axis=1) for one in there.T]
+    costs = np.column_stack([*np.where(inside, np.stack(apart, axis=1), np.inf).T, (wrong.device**2).sum(axis=1)])
+    costs /= wrong.noise**2
+    runs = in_runs(ids[order], (*steps, None), costs[order], DEAREST * wrong.device.shape[1])
+    if runs is None:
+        return None
+    by = np.empty(len(ids), object)
+    by[order] = runs.steps
+    zero = np.array([step is None for step in by])
+    taken = held[ids + np.where(zero, 0, by).astype(np.int64)].astype(np.float64)
+    change = np.where(zero[:, None], 0.0, taken) - wrong.golden
+    says = f"{wrong.where}embeddings of ids in runs: {runs.said('those of the id')}"
+    return wrong.judged(says, change[:, wrong.columns], 2 * len(runs.runs))
 
 
 def _nearest(rows: np.ndarray, held: np.ndarray) -> np.ndarray:
