@@ -8,7 +8,7 @@ import pytest
 from parity.diagnose.components.key_weights import in_key_weights
 from parity.diagnose.components.seen_keys import attended
 from tests.diagnose.test_components import wrong
-from tests.diagnose.test_keys import HEADS, RNG, ROWS, WEIGHT, given, seen
+from tests.diagnose.test_keys import FIRST, HEADS, KEYS, RNG, ROWS, WEIGHT, given, seen
 
 SLOPES = np.array([0.0, 0.01, 0.02, 0.04])
 
@@ -45,6 +45,9 @@ DEFECTS = {
     ),
     "keys at positions count otherwise (16 to 31: 2 times)": dict(
         of_scores=lambda row: np.log(2) * (row.positions // 16 == 1)
+    ),
+    "keys count otherwise by the pass that made them (of the row's own pass: 3 times)": dict(
+        of_scores=lambda row: np.log(3) * (np.arange(KEYS + 1) >= FIRST)
     ),
     "the scores are otherwise row by row": dict(of_scores=lambda row: 0.02 * (row.position - 40) * row.scores),
 }

@@ -31,6 +31,7 @@ class Row:
     values = np.pad(VALUES, ((0, 0), (0, 1), (0, 0)))
     positions = np.append(np.arange(KEYS), -1000)
     ids = IDS
+    cached = FIRST
 
     @property
     def seen(self):
@@ -74,6 +75,9 @@ RULES = {
     "the key at position 5 is not seen": hidden(lambda row: row.positions == 5),
     "keys of token 7 are not seen": hidden(lambda row: row.ids == 7),
     "keys at positions 8 to 11 are not seen": hidden(lambda row: (row.positions >= 8) & (row.positions < 12)),
+    "keys of earlier passes from position 21 on are not seen": hidden(
+        lambda row: (row.positions >= 21) & (row.positions < FIRST)
+    ),
     "the key 1 positions ahead is seen too": lambda row: seen(row) + (row.positions == row.position + 1),
     "keys at positions 32 to 39 are what stands 16 positions before": misread,
     "keys at positions 20 to 21 are zeros": zeros,

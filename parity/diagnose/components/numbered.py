@@ -78,7 +78,7 @@ def in_runs(numbers: np.ndarray, steps: Sequence[Step], costs: np.ndarray, dear:
 
 
 def by_lanes(mine: np.ndarray, theirs: np.ndarray, size: int) -> str:
-    """The rule by which numbers [n] below `size` become others: i is laid out by lanes and counted by runs, or back.
+    """The rule by which numbers [n] below `size` become others: laid out lane by lane and counted run by run.
 
     '' where none has all of them.
     """
@@ -88,6 +88,4 @@ def by_lanes(mine: np.ndarray, theirs: np.ndarray, size: int) -> str:
         for run in {size // lanes, -(-size // lanes)}:
             if (mine % lanes * run + mine // lanes == theirs).all():
                 return f"number i becomes {run} (i mod {lanes}) + i div {lanes}: by lanes, not in runs"
-            if (mine % run * lanes + mine // run == theirs).all():
-                return f"number i becomes {lanes} (i mod {run}) + i div {run}: in runs, not by lanes"
     return ""

@@ -11,6 +11,7 @@ from parity.compare.origins import held_instead
 from parity.compare.relations import FEW_ROWS, relation
 from parity.compare.rows import StageRows
 from parity.diagnose.components.chosen import in_choices
+from parity.diagnose.components.counted import in_counts
 from parity.diagnose.components.wrong import Component
 from parity.golden.views import DumpView, TrustedGolden
 
@@ -20,7 +21,8 @@ def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> t
     apart = np.asarray((rows.golden != rows.device).any(axis=tuple(range(1, rows.golden.ndim))))
     if not apart.any():
         return ()
-    where = "" if apart.all() else relation(apart, np.ones(len(apart), bool), Facts.of(golden, rows))
+    facts = Facts.of(golden, rows)
+    where = "" if apart.all() else relation(apart, np.ones(len(apart), bool), facts)
     steps = np.unique((rows.device.astype(np.int64) - rows.golden)[apart])
     held, values = held_instead(golden, run, rows.named), np.unique(rows.device[apart])
     if len(steps) == 1 and (apart.sum() > 2 or abs(steps[0]) == 1):
@@ -29,6 +31,8 @@ def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> t
         says = held.says
     elif len(values) == 1 and apart.sum() > 1:
         says = f"{values[0]} wherever it differs"
+    elif counted := in_counts(facts, rows, apart):
+        says = counted
     else:
         rule = in_choices(golden, run, rows, bool(apart.all() or (where and not where.startswith(FEW_ROWS))))
         return (replace(rule, where=where),) if rule else ()
