@@ -24,6 +24,7 @@ from parity.references.products.product import (
     Made,
     Product,
     entered,
+    in_formats,
     in_steps,
     kept_in,
     linear,
@@ -128,8 +129,7 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
 
 def _inputs() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
     """Other rows [R, H] that enter."""
-    for name, dtype in (FLOATS | NARROW).items():
-        yield f"in {name}", partial(kept_in, dtype=dtype)
+    yield from ((f"in {name}", low) for name, low in in_formats())
     for name, levels in LEVELS.items():
         yield f"in {name} by row", partial(_in_steps_by_row, levels=levels)
         yield f"in {name} by row, from bfloat16", partial(_in_steps_by_row, levels=levels, before=torch.bfloat16)

@@ -15,6 +15,9 @@ from parity.references.products.product import FLOATS, NARROW, Changed, Made, Pr
 
 Norm = Callable[[Tensor], Tensor]
 
+TILE, MOST = 16, 64
+"""Columns behind whose multiples a sum of squares may end, and about how many of these are tried."""
+
 PADDED = (64, 128, 256, 512, 1024)
 """Columns of a tile that a row may be padded to."""
 
@@ -56,8 +59,12 @@ def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -
         changes[f"the norm's weight in fp8 ({name})"] = partial(normed, by=weight.to(dtype).double(), eps=eps)
     for name, dtype in NARROW.items():
         changes |= _narrow(name, partial(kept_in, dtype=dtype), weight, eps)
-    for last in range(32, len(weight), 32):
+    for last in range(TILE, len(weight), max(TILE, len(weight) // MOST // TILE * TILE)):
         changes[f"the mean square of the first {last} columns"] = partial(normed, by=weight, eps=eps, last=last)
+        wider = (len(weight) / last) ** 0.5  # the sum of fewer squares, divided by all columns
+        changes[f"the squares of columns from {last} on are not read"] = partial(
+            normed, by=weight * wider, eps=eps * wider**2, last=last
+        )
     yield from changes.items()
 
 

@@ -79,6 +79,18 @@ def kept_in(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.float().to(dtype).double()
 
 
+def in_formats() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+    """Each narrow format with its rounding; eight bits also of what a device has in bfloat16 before."""
+    for name, dtype in (FLOATS | NARROW).items():
+        yield name, partial(kept_in, dtype=dtype)
+    for name, dtype in FLOATS.items():
+        yield f"{name}, from bfloat16", partial(_by_bfloat16, dtype=dtype)
+
+
+def _by_bfloat16(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x.bfloat16().to(dtype).double()
+
+
 def in_steps(x: Tensor, most: Tensor, levels: int) -> Tensor:
     """Float64 in whole steps of a scale, so many up to `most` [of x's shape, or 1] and no more."""
     step = most / levels

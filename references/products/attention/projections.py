@@ -16,7 +16,7 @@ from torch import Tensor
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.products import norms
 from parity.references.products.attention.operands import Pass
-from parity.references.products.product import FLOATS, NARROW, kept_in
+from parity.references.products.product import FLOATS, in_formats, kept_in
 from parity.references.products.rotated import by_tables, other_positions
 
 ALL_THREE = "queries, keys and values"
@@ -102,8 +102,7 @@ def _inputs() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
     yield "the second half of the input left out", lambda x: torch.cat((_half(x, 0), 0 * _half(x, 1)), dim=1)
     yield "the first half of the input twice", lambda x: torch.cat((_half(x, 0), _half(x, 0)), dim=1)
     yield "the second half of the input twice", lambda x: torch.cat((_half(x, 1), _half(x, 1)), dim=1)
-    for name, dtype in (FLOATS | NARROW).items():
-        yield f"the input in {name}", partial(kept_in, dtype=dtype)
+    yield from ((f"the input in {name}", low) for name, low in in_formats())
 
 
 def _made(width: int) -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
@@ -117,8 +116,7 @@ def _made(width: int) -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
     yield "have neighbouring heads or groups exchanged", _neighbours
     yield "are laid out with heads or groups inside their columns", _inside
     yield "are read as if heads or groups lay inside their columns", _outside
-    for name, dtype in (FLOATS | NARROW).items():
-        yield f"are kept in {name}", partial(kept_in, dtype=dtype)
+    yield from ((f"are kept in {name}", low) for name, low in in_formats())
     for first in STARTS:
         yield f"from row {first} on are zeros", partial(_from, first=first, change=torch.zeros_like)
         yield (
