@@ -192,6 +192,27 @@ biases(
 
 
 @biases(
+    "attn-qkv-bias-order",
+    "target: the biases of q_proj, k_proj and v_proj are one vector in another order: {value}",
+    stages=tuple(f"target.layers.*.{part}" for part in "qkv"),
+    layered=False,
+    values=("qvk", "kqv", "kvq", "vqk", "vkq"),
+    fix="a fused projection's matrix and its bias are put together in one order: q, k, v",
+)
+def _(loop: Loop, order: str) -> Mutation:
+    """What stands where q's, k's and v's biases are due."""
+    made = []
+    for _, layer in target_layers(loop, "all"):
+        held = {part: getattr(layer.self_attn, f"{part}_proj").bias for part in "qkv"}
+        if any(bias is None for bias in held.values()):
+            raise NotApplicable("q_proj, k_proj or v_proj has no bias")
+        vector = torch.cat([held[part].data for part in order])
+        parts = vector.split([len(bias) for bias in held.values()])
+        made += [reweighted(bias, other) for bias, other in zip(held.values(), parts, strict=True)]
+    return together(made)
+
+
+@biases(
     "attn-o-bias-per-rank",
     "target: the output bias is added {value} times, once per rank",
     stages=OUT,

@@ -35,6 +35,8 @@ def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
     inf = float("inf")
     right = clamped_swiglu(alpha, limit)
     yield "no clamp", clamped_swiglu(alpha, inf)
+    for other in (0.0, 1.0, limit / 2, limit * 2):
+        yield f"clamps at {other:g}", clamped_swiglu(alpha, other)
     yield "the sigmoid without its gate", lambda gate, up: right(gate, up) / gate.clamp(max=limit)
     yield "no up", lambda gate, up: right(gate, torch.zeros_like(up))
     yield "no clamp of up", lambda gate, up: (up + 1) * right(gate, torch.zeros_like(up))

@@ -104,9 +104,8 @@ def mixture(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
 def other_shares(share: Tensor) -> Iterator[tuple[str, Tensor]]:
     """What chosen experts may weigh instead, [R, E]; those that are not chosen weigh nothing."""
     chosen = share > 0
-    count = chosen.sum(-1, keepdim=True)
     yield "experts not weighed by their shares", chosen.double()
-    yield "all experts of a row weigh the same", chosen / count
+    yield "all experts of a row weigh the same", chosen / chosen.sum(-1, keepdim=True)
     yield "experts weighed by their shares twice", share**2
     yield "the shares in reverse", torch.where(chosen, share.sum(-1, keepdim=True) - share, 0.0)
     best = share == share.amax(-1, keepdim=True)
@@ -116,6 +115,12 @@ def other_shares(share: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "the shares of the row before", share.roll(1, 0)
     yield "the shares of the row behind", share.roll(-1, 0)
     ranked = share.sort(dim=1, descending=True)
+    count = int(chosen.sum(-1).max())
+    for place in range(count):
+        experts = ranked.indices[:, :count].clone()
+        experts[:, place] = experts[:, place].roll(1)
+        taken = torch.zeros_like(share).scatter_add(1, experts, ranked.values[:, :count])
+        yield f"as choice {place + 1} the expert of the row before", taken
     for rows in (1, 2, 4, 8, 16, 32, 64, 128):
         if rows < len(share):
             taken = torch.zeros_like(share).scatter(1, ranked.indices, ranked.values.roll(rows, 0))

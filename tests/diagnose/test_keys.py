@@ -64,6 +64,27 @@ def misread(row):
     return held
 
 
+def by_split(row, size):
+    """Weights [N, T] of the keys that are seen, and the split of each."""
+    return np.exp(row.scores) * row.seen, row.positions // size
+
+
+def averaged(row, size):
+    """Softmaxes of splits, averaged; the sink keeps its share."""
+    weights, split = by_split(row, size)
+    sums = np.stack([weights[:, split == one].sum(axis=1) for one in range(KEYS // size)], axis=1)
+    due = sums.sum(axis=1, keepdims=True) / (sums > 0).sum(axis=1, keepdims=True)
+    times = due / np.where(sums > 0, sums, np.inf)
+    return row.seen * np.append(times[:, split[:-1]], np.zeros((HEADS, 1)), axis=1)
+
+
+def unscaled(row, size):
+    weights, split = by_split(row, size)
+    tops = np.stack([weights[:, split == one].max(axis=1) for one in range(KEYS // size)], axis=1)
+    times = weights.max(axis=1, keepdims=True) / np.where(tops > 0, tops, np.inf)
+    return row.seen * np.append(times[:, split[:-1]], np.zeros((HEADS, 1)), axis=1)
+
+
 def zeros(row):
     held = seen(row) * ~np.isin(row.positions, [20, 21])
     held[-1] = 2
@@ -78,6 +99,8 @@ RULES = {
     "keys of earlier passes from position 21 on are not seen": hidden(
         lambda row: (row.positions >= 21) & (row.positions < FIRST)
     ),
+    "splits of 16 keys count alike, whatever their keys weigh": lambda row: averaged(row, 16),
+    "splits of 16 keys meet without a common maximum": lambda row: unscaled(row, 16),
     "the key 1 positions ahead is seen too": lambda row: seen(row) + (row.positions == row.position + 1),
     "keys at positions 32 to 39 are what stands 16 positions before": misread,
     "keys at positions 20 to 21 are zeros": zeros,

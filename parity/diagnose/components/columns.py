@@ -17,7 +17,7 @@ WIDE = 1 << 12
 
 
 def left_out(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
-    """A run of input columns that is left out, of one part or of all parts of its width alike.
+    """A run of input columns that is left out, of one part, of all parts of its width alike, or over several parts.
 
     The best of all runs, by sums over a table of products.
     """
@@ -27,7 +27,8 @@ def left_out(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) 
         for part in parts
         if 1 < part[2] - part[1] <= WIDE
     }
-    return best_of((_of_one(wrong, x, weight, gains), *_of_all_alike(wrong, x, weight, gains)))
+    across = _across(wrong, x, weight, parts) if len(parts) > 1 and x.shape[1] <= WIDE else None
+    return best_of((_of_one(wrong, x, weight, gains), *_of_all_alike(wrong, x, weight, gains), across))
 
 
 Part = tuple[str, int, int]
@@ -48,6 +49,15 @@ def _best_run(gain: np.ndarray) -> tuple[int, int, float]:
     """The run of columns that changes most: its first, the one behind its last, and the change."""
     start, end = map(int, np.unravel_index(gain.argmin(), gain.shape))
     return start, end, float(gain[start, end])
+
+
+def _across(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
+    start, end, gained = _best_run(_gains(x, weight, wrong.error[:, wrong.columns]))
+    if gained >= 0:
+        return None
+    chosen = np.zeros(x.shape[1], bool)
+    chosen[start:end] = True
+    return wrong.judged(f"{wrong.where}{_those(chosen, parts)} are left out", -(x[:, chosen] @ weight[:, chosen].T), 2)
 
 
 def _of_one(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, gains: Mapping[Part, np.ndarray]) -> Component | None:
@@ -151,4 +161,5 @@ def _those(chosen: np.ndarray, parts: Parts) -> str:
         name, first, last = of[0]
         return f"input {ranges_of(chosen[first:last], (last - first,)) or 'columns here and there'} ({name})"
     told = f"input {ranges_of(chosen, chosen.shape) or 'columns here and there'}"
-    return told + (f" ({', '.join(name for name, _, _ in of[:3])})" if of else "")
+    names = [name for name, _, _ in of]
+    return told + (f" ({', '.join(names) if len(names) < 3 else f'{names[0]} to {names[-1]}'})" if names else "")

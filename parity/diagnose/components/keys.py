@@ -14,7 +14,7 @@ from math import inf
 
 import numpy as np
 
-from parity.diagnose.components.seen_keys import Change, Keys, Rule, attended, capped, leaking, rules, sharper
+from parity.diagnose.components.seen_keys import Change, Keys, Rule, attended, capped, leaking, rules, sharper, splits
 from parity.diagnose.components.wrong import CERTAIN, DOWN_TO_NOISE, Component, WrongRows, best_of
 
 ROWS, STEPS = 24, 20
@@ -57,7 +57,8 @@ def in_keys(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) -> Compo
     few = _Explained(wrong, weight, rows, some)
     found = [_changed(rows[number], weight, wrong.error[number, wrong.columns], wrong.noise[number]) for number in some]
     ranked = sorted(rules(found), key=few.left)
-    simple = min((*ranked[:1], *_fitted(few)), key=few.left)
+    longest = max(int(row.seen.sum()) for row in few.rows)
+    simple = min((*ranked[:1], *splits(longest), *_fitted(few)), key=few.left)
     promising = ranked if few.noisy < few.left(simple) < SOME * few.all else []
     pairs = (_together(*pair) for pair in product(promising[:LEADERS], promising) if pair[0] is not pair[1])
     best = min((simple, *pairs), key=few.left)
