@@ -70,6 +70,7 @@ def test_what_is_wrong_in_all_layers_of_a_kernel_is_read_of_them_together(seen):
     assert part.says == "in layers 0 and 1 alike: the second norm: the norm's weight in fp8 (e4m3)" and part.whole
 
 
+@by_night
 def test_where_caches_are_hidden_a_part_that_explains_all_tells(seen):
     trials, failing = seen(f"{DEVICE},layers=0,show={SEEN}")
     assert hidden_layers(trials, failing) == HIDDEN

@@ -95,6 +95,7 @@ def test_what_is_no_refusal_is_not_taken_for_one(error, verdict, monkeypatch):
     assert result.verdict == verdict and str(error) in result.first.evidence, result
 
 
+@by_night
 @pytest.mark.usefixtures("few_histories")
 def test_a_fault_at_the_end_does_not_show_far_from_it(shallow_golden, tmp_path):
     name = FAULTS + "boundary_padded_rows"

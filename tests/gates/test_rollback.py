@@ -108,6 +108,7 @@ def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate, only):
     assert result.checks[check].place is not None
 
 
+@by_night
 def test_a_fault_that_only_bits_show_is_found_in_the_bench_precision(gate, only, monkeypatch):
     from tests.gates import cache_faults
 

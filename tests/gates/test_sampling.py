@@ -32,7 +32,7 @@ from parity.partly_shown import shown_only
 from parity.seam import Sampling
 from tests.gates import planted
 from tests.gates.asked import Asked
-from tests.sample import WHOLE, by_night, cover, sample
+from tests.sample import WHOLE, by_night, cover, first, sample
 
 FULL = Sampling(temperature=0.7, top_k=6, top_p=0.9, min_p=0.05)
 
@@ -258,8 +258,8 @@ def test_the_enumeration_keeps_the_targets_distribution(rule):
     outcomes = round_outcomes(p, q, rule)
     firsts = [sum(chance for emitted, chance in outcomes.items() if emitted[0] == token) for token in range(5)]
     np.testing.assert_allclose(firsts, p[0], atol=1e-12)
-    for first in range(5):  # and the second, where there is one, from the second row
-        seconds = [sum(outcomes.get((first, token, *rest), 0) for rest in _rests()) for token in range(5)]
+    for one in range(5):  # and the second, where there is one, from the second row
+        seconds = [sum(outcomes.get((one, token, *rest), 0) for rest in _rests()) for token in range(5)]
         np.testing.assert_allclose(np.array(seconds) / sum(seconds), p[1], atol=1e-12)
 
 
@@ -396,9 +396,7 @@ class Brief(Sampler):
         return self._array(np.where(np.arange(tokens.shape[-1]) <= kept[..., None], tokens, -1))
 
 
-@pytest.mark.parametrize(
-    ("greedily", "rule"), [*product([True], sampling.RULES), *product([False], sampling.RULES[: None if WHOLE else 1])]
-)
+@pytest.mark.parametrize(("greedily", "rule"), first(product([True, False], sampling.RULES), 2))
 def test_a_bonus_that_is_the_likeliest_token_fails_where_it_is_asked_for_another(greedily, rule, judged):
     """By random numbers few rounds come to it, and the likeliest token is mostly right there: this device passed."""
 

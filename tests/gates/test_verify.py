@@ -14,7 +14,7 @@ from parity.gates import verify
 from parity.gates.context import NoiseFloors
 from parity.gates.verify_agreement import Agreement, DecodeCase, VerifyPass
 from tests.gates import planted
-from tests.sample import WHOLE
+from tests.sample import WHOLE, by_night
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +92,7 @@ def test_a_verify_path_of_its_own_fails_and_is_placed(precision, rows_agree):
     assert "drafts, row " in found.evidence
 
 
+@by_night
 def test_nan_rows_fail(rows_agree):
     def plant(device):
         def change():
