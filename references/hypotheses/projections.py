@@ -208,7 +208,8 @@ def _(loop: Loop, order: str) -> Mutation:
             raise NotApplicable("q_proj, k_proj or v_proj has no bias")
         vector = torch.cat([held[part].data for part in order])
         parts = vector.split([len(bias) for bias in held.values()])
-        made += [reweighted(bias, other) for bias, other in zip(held.values(), parts, strict=True)]
+        pairs = zip(held.values(), parts, strict=True)
+        made += [reweighted(bias, other) for bias, other in pairs if not torch.equal(bias.data, other)]
     return together(made)
 
 
