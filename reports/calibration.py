@@ -9,7 +9,7 @@ from parity.calibrate import MODES, Calibration, StageFamily
 from parity.gates.clean import GateCalibration
 from parity.reports.console import STYLE, console
 
-SHORT = {"l2": "L2", "worst_row": "row"}
+SHORT = {"l2": "L2", "worst_row": "row", "worst_column": "column"}
 
 
 def print_calibration(calibration: Calibration, strict: bool) -> None:
@@ -51,19 +51,21 @@ def print_clean_gates(found: GateCalibration, strict: bool) -> None:
 
 
 def margin_table(calibration: Calibration) -> Table:
-    """One line per stage family: verdicts, alarms, warnings, and each statistic's clean maximum in % of its bound."""
+    """A line per stage family and mode: counts, and each statistic's clean maximum in % of its bound."""
     names = list(dict.fromkeys(name for family in calibration.families.values() for name in family.margins))
     title = f"policy {calibration.policy}, cases of {calibration.rounds} rounds; "
     title += "clean maximum of each statistic in % of its bound"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("stage family", no_wrap=True)
-    for heading in ("verdicts", "alarms", "warned", *(f"{mode}\n{SHORT.get(n, n)}" for mode in MODES for n in names)):
+    for heading in ("stage family", "mode"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("verdicts", "alarms", "warned", *(SHORT.get(name, name) for name in names)):
         table.add_column(heading, justify="right", no_wrap=True)
     for name in dict.fromkeys(name for name, _ in calibration.families):
-        both = [calibration.families.get((name, mode), StageFamily()) for mode in MODES]
-        counts = [sum(getattr(family, count) for family in both) for count in ("judged", "alarms", "warned")]
-        cells = [_share(family, statistic) for family in both for statistic in names]
-        table.add_row(name, *map(str, counts), *cells, style=STYLE["fail"] if counts[1] else None)
+        for mode in (mode for mode in MODES if (name, mode) in calibration.families):
+            family = calibration.families[name, mode]
+            counts = (family.judged, family.alarms, family.warned)
+            cells = [_share(family, statistic) for statistic in names]
+            table.add_row(name, mode, *map(str, counts), *cells, style=STYLE["fail"] if family.alarms else None)
     return table
 
 
