@@ -219,6 +219,8 @@ PRODUCTS = {
     "every head counts 1.05 times": without(0, 64, 0.05),
     "inputs 8 to 12 of head 1 are left out": without(24, 29),
     "inputs 11 to 13 of each of 4 parts (head 0, …) are left out": without_columns(11, 14),
+    "input columns 16-47 of 65 (head 1, head 2) are left out": without(16, 48),
+    "input columns 16-63 of 65 (head 1 to head 3) are left out": without(16, 64),
     "the next row": of_the_next_row(),
     "the next row (head 2)": of_the_next_row(np.s_[32:48]),
     "the weight of input columns 4-13 of 16 (head 1)": by_other_weight(),

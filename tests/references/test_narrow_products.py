@@ -1,0 +1,47 @@
+"""Single changes of norms, formats, activations and experts' choices, beside what they are worked out to be by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from parity.references.products.activations import activations, clamped_swiglu
+from parity.references.products.experts import other_shares
+from parity.references.products.norms import variants
+from parity.references.products.product import in_formats
+
+X = torch.randn(5, 48, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+WEIGHT = torch.linspace(0.5, 1.5, 48, dtype=torch.float64)
+EPS = 0.01
+
+
+@pytest.mark.parametrize("last", [16, 32])
+def test_squares_that_are_not_read_count_as_zeros(last):
+    made = dict(variants(WEIGHT, EPS, []))
+    squares = X[:, :last].square().sum(-1, keepdim=True)
+    for says, count in (
+        (f"the squares of columns from {last} on are not read", 48),
+        (f"the mean square of the first {last} columns", last),
+    ):
+        torch.testing.assert_close(made[says](X), X / (squares / count + EPS).sqrt() * WEIGHT)
+
+
+def test_eight_bits_of_what_bfloat16_holds_are_others_than_of_float32():
+    made = dict(in_formats())
+    x = torch.tensor([1.0626], dtype=torch.float64)  # in bfloat16 half-way between two numbers of e4m3
+    assert made["e4m3"](x).item() == 1.125 and made["e4m3, from bfloat16"](x).item() == 1.0
+
+
+def test_clamps_at_another_limit():
+    gate, up = torch.tensor([[3.0]]), torch.tensor([[2.0]])
+    made = dict(activations(1.7, 7.0))
+    assert made["clamps at 0"](gate, up).item() == 0.0
+    torch.testing.assert_close(made["clamps at 1"](gate, up), clamped_swiglu(1.7, 7.0)(gate / 3, up / 2))
+
+
+def test_one_choice_of_experts_is_that_of_the_row_before():
+    share = torch.tensor([[0.7, 0.3, 0.0, 0.0], [0.0, 0.0, 0.6, 0.4], [0.2, 0.8, 0.0, 0.0]])
+    second = dict(other_shares(share))["as choice 2 the expert of the row before"]
+    torch.testing.assert_close(second[1:], torch.tensor([[0.0, 0.4, 0.6, 0.0], [0.0, 0.8, 0.0, 0.2]]))
+    first = dict(other_shares(share))["as choice 1 the expert of the row before"]
+    torch.testing.assert_close(first[1], torch.tensor([0.6, 0.0, 0.0, 0.4]))
