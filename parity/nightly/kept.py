@@ -60,7 +60,8 @@ class KeptNight:
         """What the store has and this machine lacks; nothing where there is no such night yet.
 
         Raises:
-            UsageError: the store does not answer, or has another night than this machine has.
+            UsageError: the store does not answer, has another night than this machine has, or a result that no night
+                wrote.
         """
         self.files.invalidate_cache()
         plan = self._read(NIGHT)
@@ -74,6 +75,10 @@ class KeptNight:
         for name in self._results():
             if not (self.path / name).exists() and (data := self._read(name)) is not None:
                 write_whole(self.path / name, data)
+        try:
+            NightFolder(self.path).measured()
+        except UsageError as error:
+            raise UsageError(f"{error}; it lies below {self.url} as well") from None
 
     def begin(self, folder: NightFolder) -> None:
         """Keep the plan, unless it is there, and what an earlier command could not keep.

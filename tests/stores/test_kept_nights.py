@@ -122,6 +122,14 @@ def test_a_result_that_breaks_off_is_not_there(bucket, tmp_path, way):
     assert continued(bucket, tmp_path / "there")[1].results() == here.results()
 
 
+def test_a_result_that_no_night_wrote_is_refused_with_both_places(bucket, tmp_path):
+    at, here = begun(bucket, tmp_path / "here")
+    at.files.pipe_file(f"{at.root}/cells/{here.night.cells[0].name}.json", b"{}")
+    with pytest.raises(UsageError, match=f"it lies below {bucket} as well") as error:
+        kept_night(bucket, tmp_path / "there")
+    assert "\n" not in str(error.value)
+
+
 def test_another_night_than_this_machine_s_is_refused(bucket, tmp_path):
     at, here = begun(bucket, tmp_path / "here")
     at.files.pipe_file(f"{at.root}/night.json", b"{}")
