@@ -16,6 +16,11 @@ from tests.torture.child import Ended
 from tests.torture.operations import CORROBORATED, OPERATIONS, Operation
 
 ENDS = ("killed", "terminated", "interrupted", "full disk", "small files", "killed later", "terminated later")
+EVERYWHERE = ("killed", "terminated", "full disk")
+"""Ends that are tried before every change of a file; of the others as many as DRAWN places or moments are drawn."""
+
+DRAWN = 4
+
 CLEANS_UP = ("terminated", "interrupted", "full disk", "small files", "terminated later")
 """Who still has the time to leave nothing behind."""
 
@@ -26,11 +31,13 @@ class Points:
     def __init__(self, bases: Bases):
         self.bases, self.known = bases, {}
 
-    def of(self, operation: Operation, folder: Path) -> tuple[int, int, int]:
+    def of(self, operation: Operation) -> tuple[int, int, int]:
         """Changes of files, size of the largest file written, exit code."""
         if operation.name not in self.known:
-            trial = folder / "trial"
-            (trial / "outside").mkdir(parents=True)
+            trial = self.bases.folder / f"trial.{os.getpid()}"
+            shutil.rmtree(trial, ignore_errors=True)
+            for part in ("work", "outside", "tmp"):
+                (trial / part).mkdir(parents=True)
             work = operation.lay_out(self.bases, trial)
             told = trial / "told"
             failures.handle(told)
@@ -46,16 +53,16 @@ class Points:
 
 
 def attack(bases: Bases) -> Attack:
-    """Every operation, ended in every way; the moment is drawn."""
+    """Every operation, ended in every way: before each change of a file, or at a moment that is drawn."""
     points = Points(bases)
     os.environ["TORTURE_RUN"] = str(bases.real / "run")
+    planned = _planned(points)
 
     def prepare(number: int, rng: Random, folder: Path) -> Attempt:
-        operation = OPERATIONS[number % len(OPERATIONS)]
-        how = ENDS[number // len(OPERATIONS) % len(ENDS)]
-        changes, largest, code = points.of(operation, folder)
+        operation, how, place = planned[number % len(planned)]
+        changes, largest, code = points.of(operation)
         work = operation.lay_out(bases, folder)
-        place = rng.randrange(changes)
+        place = rng.randrange(changes) if place is None else place
         size = rng.choice((0, 1, rng.randrange(largest), rng.randrange(largest), largest - 1))
         moment = rng.uniform(0.05, 2)
         before = _failure(how, place, size, moment, work)
@@ -86,7 +93,18 @@ def attack(bases: Bases) -> Attack:
             piped=piped,
         )
 
-    return Attack("kills", len(OPERATIONS) * len(ENDS) * 4, prepare, len(OPERATIONS) * len(ENDS) // 2)
+    return Attack("kills", len(planned), prepare, len(OPERATIONS) * len(ENDS) // 2)
+
+
+def _planned(points: Points) -> list[tuple[Operation, str, int | None]]:
+    """Every operation, end and place of a change, the first of each first; None where place or moment is drawn."""
+    planned: list[tuple[int, Operation, str, int | None]] = []
+    for operation in OPERATIONS:
+        changes = points.of(operation)[0]
+        for how in ENDS:
+            places = range(changes) if how in EVERYWHERE else [None] * DRAWN
+            planned += [(turn, operation, how, place) for turn, place in enumerate(places)]
+    return [(operation, how, place) for _, operation, how, place in sorted(planned, key=lambda one: one[0])]
 
 
 def _failure(how: str, place: int, size: int, moment: float, work: Path) -> Callable[[], None]:
