@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
-from parity.references.hypotheses.catalogue import DENOISING, EVERY, FACTOR, SIDES, TAPPED, Family, Fit, Mutation
+from parity.references.hypotheses.catalogue import (
+    DENOISING,
+    EVERY,
+    FACTOR,
+    PARALLEL,
+    SIDES,
+    TAPPED,
+    Family,
+    Fit,
+    Mutation,
+)
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import (
     Layer,
@@ -115,6 +126,40 @@ for (side, part), stages in STAGES.items():
             drafters=ONLY.get(part, EVERY),
             seen=("gpt-oss vs Llama",) if how == "cast first" else (),
         )(partial(norm, part=part, how=how))
+
+
+MASKED, COMMITTED = "masked rows", "committed rows"
+
+
+@contextmanager
+def on_some_rows(loop: Loop, rows: str, side: str, part: str) -> Iterator[None]:
+    """A norm left out on the masked rows of a draft pass alone, or on the committed ones in front of them."""
+    border, behind = [0], [0]
+
+    def fused(inner: Callable[..., Tensor], taps: Tensor, masked: int) -> Tensor:
+        border[:], behind[:] = [len(taps)], [masked]
+        return inner(taps, masked)
+
+    def left_out(norm: Callable[[Tensor], Tensor], x: Tensor, _: Layer) -> Tensor:
+        if not behind[0] or x.shape[-2] != border[0] + behind[0]:
+            return norm(x)
+        made, at = norm(x), border[0]
+        kept = (made[..., :at, :], x[..., at:, :]) if rows == MASKED else (x[..., :at, :], made[..., at:, :])
+        return torch.cat(kept, dim=-2)
+
+    with loop.fused.around(fused), together(_around(module, left_out) for module in norms_of(loop, side, part)):
+        yield
+
+
+for part in (INPUT, HIDDEN, BEHIND):
+    norms(
+        f"norm-{SHORT[part]}-missing-on-some-rows",
+        f"drafter: {part}, missing on the {{value}} of a draft pass",
+        stages=STAGES["drafter", part],
+        values=(MASKED, COMMITTED),
+        drafters=PARALLEL,
+        cost=2,
+    )(partial(on_some_rows, side="drafter", part=part))
 
 
 def scaled(loop: Loop, factor: float, side: str, part: str) -> Mutation:
