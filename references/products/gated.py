@@ -117,6 +117,8 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
                 yield f"gate and up of {ranks} ranks read as one matrix", partial(_cut_by_rank, ranks=ranks, back=True)
     for name, dtype in NARROW.items():
         yield f"gate and up rounded to {name} before they are multiplied", partial(_acted, low=dtype)
+    for name, low in in_formats():
+        yield f"what gate and up give in {name}", partial(_given_in, low=low)
     for first in range(0, of.x.shape[1] - TILE, TILE):
         for side in ("gate", "up"):
             swap = partial(_changed, sides=(side,), change=partial(_blocks, first=first))
@@ -184,6 +186,10 @@ def _cut_by_rank(one: Gated, ranks: int, back: bool = False) -> Gated:
             halves = both.unflatten(1, (*shape, -1)).transpose(1, 2).flatten(1, 3).chunk(2, dim=1)
             changes |= dict(zip((gate, up), halves, strict=True))
     return with_other(one, **changes)
+
+
+def _given_in(one: Gated, low: Callable[[Tensor], Tensor]) -> Gated:
+    return replace(one, act=lambda gate, up: low(one.act(gate, up)))
 
 
 def _acted(one: Gated, low: torch.dtype) -> Gated:

@@ -83,8 +83,14 @@ def in_formats() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
     """Each narrow format with its rounding; eight bits also of what a device has in bfloat16 before."""
     for name, dtype in (FLOATS | NARROW).items():
         yield name, partial(kept_in, dtype=dtype)
+    yield "TF32", _in_tf32
     for name, dtype in FLOATS.items():
         yield f"{name}, from bfloat16", partial(_by_bfloat16, dtype=dtype)
+
+
+def _in_tf32(x: Tensor) -> Tensor:
+    """Ten bits behind the point, as a tensor core takes float32: half of the last one away from zero."""
+    return ((x.float().view(torch.int32) + (1 << 12)) & -(1 << 13)).view(torch.float32).double()
 
 
 def _by_bfloat16(x: Tensor, dtype: torch.dtype) -> Tensor:

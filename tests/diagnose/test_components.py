@@ -16,7 +16,7 @@ from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.faint import in_faint_changes, in_faint_parts
 from parity.diagnose.components.products import in_products
 from parity.diagnose.components.rotations import in_rotations
-from parity.diagnose.components.roundings import in_roundings
+from parity.diagnose.components.roundings import _formats, in_roundings
 from parity.diagnose.components.sums import in_sums
 from parity.diagnose.components.wrong import Component, WrongRows, preferred
 from parity.stages import declared
@@ -406,3 +406,9 @@ def test_few_rows_do_not_name_what_has_as_many_numbers():
 @pytest.mark.parametrize(("explained", "rest", "whole"), [(0.96, None, True), (0.92, None, False), (0.92, 1.2, True)])
 def test_what_one_row_of_ten_does_not_hold_is_not_all(explained, rest, whole):
     assert Component("rows hold another's", explained, rest).whole is whole
+
+
+def test_tf32_is_ten_bits_behind_the_point():
+    mantissa, exponent = np.frexp(X.astype(np.float32).astype(np.float64))
+    due = np.ldexp(np.round(mantissa * 2**11), exponent - 11)
+    assert np.array_equal(dict(_formats(X))["TF32"], due)

@@ -32,6 +32,12 @@ def test_eight_bits_of_what_bfloat16_holds_are_others_than_of_float32():
     assert made["e4m3"](x).item() == 1.125 and made["e4m3, from bfloat16"](x).item() == 1.0
 
 
+def test_tf32_keeps_ten_bits_behind_the_point():
+    low = dict(in_formats())["TF32"]
+    x = torch.tensor([1 + 2**-10, 1 + 2**-11, -1 - 2**-12, 3e-40], dtype=torch.float64)
+    assert low(x).tolist() == [1 + 2**-10, 1 + 2**-10, -1.0, low(x)[3].item()] and low(x)[3] <= 3.1e-40
+
+
 def test_clamps_at_another_limit():
     gate, up = torch.tensor([[3.0]]), torch.tensor([[2.0]])
     made = dict(activations(1.7, 7.0))

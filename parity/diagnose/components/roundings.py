@@ -89,6 +89,7 @@ def _formats(values: np.ndarray, passes: np.ndarray | None = None) -> Iterator[t
     """
     for name, dtype in FORMATS.items():
         yield name, _low(values, dtype)
+    yield "TF32", _in_tf32(values)
     for held in (_low(values, ml_dtypes.bfloat16), values):
         for which, most in _scales(held, passes):
             for name, levels in INTEGERS.items():
@@ -106,6 +107,12 @@ def _scales(held: np.ndarray, passes: np.ndarray | None) -> Iterator[tuple[str, 
         largest = np.zeros(passes.max() + 1)
         np.maximum.at(largest, passes, np.abs(held).max(axis=1))
         yield "with a scale by pass", np.maximum(largest[passes, None], 1e-300)
+
+
+def _in_tf32(values: np.ndarray) -> np.ndarray:
+    """Ten bits behind the point, as a tensor core takes float32."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
 
 def _low(values: np.ndarray, dtype: type) -> np.ndarray:
