@@ -410,5 +410,5 @@ def test_what_one_row_of_ten_does_not_hold_is_not_all(explained, rest, whole):
 
 def test_tf32_is_ten_bits_behind_the_point():
     mantissa, exponent = np.frexp(X.astype(np.float32).astype(np.float64))
-    due = np.ldexp(np.round(mantissa * 2**11), exponent - 11)
+    due = np.ldexp(np.sign(mantissa) * np.floor(np.abs(mantissa) * 2**11 + 0.5), exponent - 11)
     assert np.array_equal(dict(_formats(X))["TF32"], due)
