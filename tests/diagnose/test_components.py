@@ -209,6 +209,13 @@ def by_the_weight_of_layer_3(bias):
     return X @ np.concatenate((weight[:, :64], (weight if bias else W)[:, 64:]), axis=1).T
 
 
+def by_column():
+    """Of a norm's weight every other number is 0, the others are random ones."""
+    factors = np.random.default_rng(8).uniform(0.5, 1.5, 65) * (np.arange(65) % 2)
+    factors[64] = 1.0
+    return (X * factors) @ W.T
+
+
 EXCHANGED = [*range(48, 64), *range(16, 48), *range(16), 64]
 
 PRODUCTS = {
@@ -221,6 +228,7 @@ PRODUCTS = {
     "inputs 11 to 13 of each of 4 parts (head 0, …) are left out": without_columns(11, 14),
     "input columns 16-47 of 65 (head 1, head 2) are left out": without(16, 48),
     "input columns 16-63 of 65 (head 1 to head 3) are left out": without(16, 64),
+    "each input column counts otherwise, none of input columns 0, 2, ... 62 of 65, others 0.5": by_column(),
     "the next row": of_the_next_row(),
     "the next row (head 2)": of_the_next_row(np.s_[32:48]),
     "the weight of input columns 4-13 of 16 (head 1)": by_other_weight(),

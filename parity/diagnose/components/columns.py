@@ -12,6 +12,9 @@ from parity.diagnose.components.wrong import Component, WrongRows, best_of, rang
 RUNS = 4
 """Runs of neighbouring columns that are tried."""
 
+NOTHING = 0.1
+"""A fitted factor this near to 0 is none."""
+
 WIDE = 1 << 12
 """Input columns of a part over which all runs are tried: a table of 128 MB."""
 
@@ -84,6 +87,20 @@ def _of_all_alike(
             where = f"of each of {len(alike)} parts ({alike[0][0]}, …)"
             says = f"{wrong.where}inputs {start} to {end - 1} {where} are left out"
             yield wrong.judged(says, -(x[:, inside] @ weight[:, inside].T), 2)
+
+
+def counting(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | None:
+    """Columns of the input that each count by a factor of their own, as where a norm has another weight."""
+    if x.shape[1] > WIDE:
+        return None
+    gram, met = (x.T @ x) * (weight.T @ weight), ((x.T @ wrong.error[:, wrong.columns]) * weight.T).sum(axis=1)
+    more = np.linalg.lstsq(gram, met, rcond=1e-12)[0]
+    nothing = np.abs(1 + more) < NOTHING
+    low, high = np.percentile(1 + more[~nothing], (5, 95)) if not nothing.all() else (0.0, 0.0)
+    those = (ranges_of(nothing, nothing.shape) or f"{nothing.sum()} columns") if nothing.any() else ""
+    zero = f"none of input {those}, " if those else ""
+    says = f"each input column counts otherwise, {zero}{'others' if zero else 'from'} {low:.3g} to {high:.3g} times"
+    return wrong.judged(f"{wrong.where}{says}: a norm's weight", (x * more) @ weight.T, len(more))
 
 
 def contraction(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from parity.diagnose.components.columns import contraction, entered, left_out
+from parity.diagnose.components.columns import contraction, counting, entered, left_out
 from parity.diagnose.components.few_rows import FewRows
 from parity.diagnose.components.frequencies import TurnedKeys, in_frequencies
 from parity.diagnose.components.key_weights import in_key_weights
@@ -108,6 +108,7 @@ def in_products(
     yield best_of(_scaled(wrong, name, part) for name, part in (*held, *_of_each_kind(held), *alone))
     yield best_of(_scaled_by_row(wrong, name, part) for name, part in alone)
     yield left_out(wrong, x, weight, parts or [("", 0, x.shape[1])])
+    yield counting(wrong, x, weight)
     yield contraction(wrong, x, weight, parts)
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
     yield best_of(block_scales(wrong, x, weight, parts))
