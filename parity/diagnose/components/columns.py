@@ -100,7 +100,7 @@ def counting(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component |
     those = (ranges_of(nothing, nothing.shape) or f"{nothing.sum()} columns") if nothing.any() else ""
     zero = f"none of input {those}, " if those else ""
     says = f"each input column counts otherwise, {zero}{'others' if zero else 'from'} {low:.3g} to {high:.3g} times"
-    return wrong.judged(f"{wrong.where}{says}: a norm's weight", (x * more) @ weight.T, len(more))
+    return wrong.judged(f"{wrong.where}{says}: a norm's weight, or a scale by column", (x * more) @ weight.T, len(more))
 
 
 def contraction(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
