@@ -5,7 +5,7 @@
 One weight of the numpy device, and of every clean device beside it, is multiplied, element by element, by
 1 + e * N(0, 1), kept wider than bfloat16, so that an e below a ULP is not rounded away. For each stage that the weight
 feeds, e is bisected on a grid of eighths of an octave: the smallest that the policy lists, that it fails, and at which
-the stage's cosine falls below 0.999, 0.99 and 0.98. Takes about six minutes of one core, and three more for each device
+the stage's cosine falls below 0.999, 0.99 and 0.98. Takes about ten minutes of one core, and five more for each device
 beside, of which only what the policy fails is asked.
 """
 

@@ -88,6 +88,8 @@ class KeptNight:
         """
         plan = content(folder.path / NIGHT, limits.RECORD_BYTES)
         if self._first(NIGHT, plan) != plan:
+            if folder.measured():
+                raise UsageError(f"{self.url} and {folder.path} are different nights; delete one of them")
             shutil.rmtree(folder.path)
             raise UsageError(f"another machine began {self.url} just now; the same command goes on with its night")
         for result in folder.measured():
@@ -142,8 +144,10 @@ class KeptNight:
                 return b""
             return data
 
-        written: bytes = self._ask(put)
-        return written or self._read(name) or data
+        there: bytes | None = self._ask(put) or self._read(name)
+        if there is None:
+            raise UsageError(f"{self.url}/{name} was there and is gone")
+        return there
 
     def _read(self, name: str) -> bytes | None:
         """A file's bytes; None where there is none."""

@@ -18,7 +18,6 @@ from parity.golden.provenance import with_constants
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice
 from parity.reports.gates import print_gates
-from tests.sample import by_night
 
 ROUNDING = "hides in its rounding"
 
@@ -49,7 +48,6 @@ def test_a_clean_device_passes_in_float32(context):
     assert not GateReport("numpy", "bfloat16", "", (GateResult("stages", tuple(found)),)).unseen
 
 
-@by_night
 def test_where_the_longest_prompt_drafts_nothing_one_that_drafts_is_judged_as_well(
     small_golden, tiny, tmp_path, monkeypatch
 ):

@@ -77,6 +77,26 @@ def test_of_two_machines_that_begin_at_once_the_second_goes_on_with_the_first_on
     assert continued(bucket, tmp_path / "there")[1].night == here.night
 
 
+def test_a_night_with_results_is_not_given_up_for_another_machine_s(bucket, tmp_path):
+    at, here = begun(bucket, tmp_path / "here")
+    judged(at, here, 0)
+    at.files.pipe_file(f"{at.root}/night.json", b"{}")
+    with pytest.raises(UsageError, match="are different nights"):
+        at.begin(here)
+    assert len(here.results()) == 1
+
+
+def test_a_result_that_is_there_and_then_gone_is_not_called_kept(bucket, tmp_path, monkeypatch):
+    at, here = begun(bucket, tmp_path / "here")
+
+    def there(*of, **how):
+        raise FileExistsError
+
+    monkeypatch.setattr(at.files, "pipe_file", there)
+    with pytest.raises(UsageError, match="was there and is gone"):
+        judged(at, here, 0)
+
+
 def test_the_first_result_of_a_cell_counts_for_both(bucket, tmp_path):
     at, here = begun(bucket, tmp_path / "here")
     other, there = continued(bucket, tmp_path / "there")
@@ -151,7 +171,7 @@ def test_a_night_at_an_url_is_judged_kept_and_shown_by_another_machine(bucket, t
     assert (second.code, second.last) == (first.code, first.last.replace(str(parity.home), str(tmp_path / "another")))
 
 
-@pytest.mark.parametrize("url", ["s3://nowhere/night", "nothing://night", "file:///tmp/night"])
+@pytest.mark.parametrize("url", ["s3://nowhere/night", "nothing://night", "file:///night"])
 def test_a_place_that_takes_no_night_is_one_sentence(way, url, parity):
     ended = parity("nightly", "--out", url, "--no-history", "--only", "*bfloat16")
     assert ended.code == 2 and ended.err.count("\n") == 1 and url in ended.err

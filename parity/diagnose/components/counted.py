@@ -45,20 +45,20 @@ class Line:
         return f"{step:+d}{unit} for each {COUNTS[self.fact]} {'below' if self.below else 'beyond'} {self.zero:g}"
 
 
-def in_counts(golden_facts: Facts, rows: StageRows, wrong: np.ndarray) -> str:
+def in_counts(facts: Facts, rows: StageRows, wrong: np.ndarray) -> str:
     """By what the wrong rows [R] of an exact stage are off, in words; '' where no line has all of them."""
     if rows.golden.ndim != 1:
         return ""
     apart = (rows.device.astype(np.int64) - rows.golden).tolist()
-    numbers = next(_lines(golden_facts, [{one} for one in apart], wrong, wrong | True), None)
+    numbers = next(_lines(facts, [{one} for one in apart], wrong, np.ones_like(wrong)), None)
     if numbers is not None:
         return numbers.said(False)
-    if rows.named.stage.part not in ("input_ids", "ids"):
+    if rows.named.stage.part != "input_ids":
         return ""
-    known = (golden_facts.round == 0) | (golden_facts.index < golden_facts.committed) | (golden_facts.committed < 0)
+    known = (facts.round == 0) | (facts.index < facts.committed) | (facts.committed < 0)
     if (wrong & ~known).any():
         return ""
-    taken = next(_lines(golden_facts, _places(rows, known), wrong, known), None)
+    taken = next(_lines(facts, _places(rows, known), wrong, known), None)
     return "" if taken is None else f"ids of others: {taken.said(True)}"
 
 
