@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from parity.builders import device as build_device
 from parity.compare import compare
@@ -27,6 +27,9 @@ from parity.producers import dump_golden, is_plain
 from parity.progress import quiet
 from parity.run_request import RunRequest
 from parity.seam import Device
+
+if TYPE_CHECKING:
+    from parity.isolation import ProcessLimits
 
 SLACK = 2
 """Rounds more than the failing one that a shorter prompt may take to fail: it accepts other drafts."""
@@ -171,6 +174,7 @@ def reduced(
     out: Path,
     folder: Path,
     told: Callable[[str], None],
+    limits: ProcessLimits | None = None,
 ) -> Reduced | None:
     """Where a device fails, as small as it gets; see `parity.api.reduce_failure`.
 
@@ -179,7 +183,7 @@ def reduced(
     """
     bounds = read_policy(policy, precision)
     rerun = ReferenceRerun()
-    red = find_failing_run(golden, build_device(device, golden, precision), bounds, folder, quiet, rerun=rerun)
+    red = find_failing_run(golden, build_device(device, golden, precision, limits), bounds, folder, quiet, rerun=rerun)
     if red is None:
         return None
     if not isinstance(red, FailingRun):
@@ -199,7 +203,7 @@ def reduced(
         )
 
     mode = red.run.manifest.case.mode
-    build = partial(build_device, device, precision=precision)
+    build = partial(build_device, device, precision=precision, limits=limits)
     reducer = Reducer(golden, build, dump, mode, bounds, folder, rerun, told)
     case = reducer.reduce(red.first_in(golden))
     return Reduced(case, reducer.write(case), mode)

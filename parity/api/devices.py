@@ -254,12 +254,14 @@ def reduce_failure(
     threads: int = 1,
     out: File | None = None,
     told: Callable[[str], None] = lambda line: None,
+    limits: ProcessLimits | None = None,
 ) -> Reduced | None:
     """Cut a device's failure to the shortest prompt, fewest rounds and smallest K that fail at the same stage.
 
     Args:
         out: the reduced golden; a new folder below `parity.home.home()` by default.
         told: one line about every case tried.
+        limits: of a process of its own that each device then lives in; None has them live in this one.
 
     Returns:
         The case, its golden and the mode that shows it; None where the device passes every stage.
@@ -277,4 +279,4 @@ def reduce_failure(
     if taken(place):
         raise UsageError(f"{place} exists already; choose another --out or remove it")
     with scratch("reduce") as folder:
-        return reduced(golden, device, precision, text_or_none(policy), threads, place, folder, told)
+        return reduced(golden, device, precision, text_or_none(policy), threads, place, folder, told, limits)

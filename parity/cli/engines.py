@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from parity.cli.opening import foretell, golden_option, open_judging
-from parity.cli.options import json_option, precision_option, write_json
+from parity.cli.options import isolation_options, json_option, limits, precision_option, write_json
 from parity.cli.progress_bar import progress
 from parity.plain import echo
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @precision_option
 @click.option("--policy", metavar="FILE|NAME", help="Bounds; the policy of the precision by default.")
 @click.option("--markdown", is_flag=True, help="The page docs/engines.md.")
+@isolation_options(default=False)
 @json_option
 def engines(
     golden: Wanted,
@@ -39,6 +40,7 @@ def engines(
     policy: str | None,
     markdown: bool,
     json_file: Path | None,
+    **isolation: Any,
 ) -> None:
     """Hold every engine against the golden and against every other one, in both modes."""
     from parity.api import run_device
@@ -51,7 +53,7 @@ def engines(
 
     if len(set(devices)) != len(devices):
         raise UsageError("parity engines: name every --device once")
-    absent: dict[str, str] = {}
+    held, absent = limits(**isolation), dict[str, str]()
     if not devices:
         devices, absent = present_engines()
     opened = open_judging(golden)
@@ -61,7 +63,7 @@ def engines(
         def run(name: str, mode: Mode) -> Dump:
             out = folder / f"{devices.index(name)}-{mode}"
             with progress(f"{name} {mode}") as bar:
-                return run_device(opened, name, mode, precision, out=out, free=False, progress=bar)
+                return run_device(opened, name, mode, precision, out=out, free=False, limits=held, progress=bar)
 
         found = matrix(opened, devices, precision, run, ReferenceRerun(), policy, absent)
     if markdown:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from parity.cli.opening import golden_option, open_judging
-from parity.cli.options import device_option, json_option, precision_option, write_json
+from parity.cli.options import (
+    device_option,
+    isolation_options,
+    json_option,
+    limits,
+    precision_option,
+    write_json,
+)
 from parity.plain import echo
 
 if TYPE_CHECKING:
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Golden to write; a new one under .parity/goldens by default.",
 )
+@isolation_options(default=False)
 @json_option
 def reduce(
     golden: Wanted,
@@ -38,6 +46,7 @@ def reduce(
     threads: int,
     out: Path | None,
     json_file: Path | None,
+    **isolation: Any,
 ) -> None:
     """Cut a failing case to the shortest prompt, fewest rounds and smallest K that still fail at the same stage.
 
@@ -47,6 +56,7 @@ def reduce(
     from parity.api import reduce_failure
     from parity.reproducing import command_line
 
+    held = limits(**isolation)
     reduced = reduce_failure(
         open_judging(golden),
         device_name,
@@ -55,6 +65,7 @@ def reduce(
         threads=threads,
         out=out,
         told=lambda line: echo(line, err=True),
+        limits=held,
     )
     if reduced is None:
         echo("nothing to reduce: the device passes every stage, local and chained")

@@ -13,7 +13,7 @@ ISOLATING = sorted(path for path, parameter in takers(cli) if parameter.name == 
 
 
 def test_these_commands_run_a_device_in_a_process_of_its_own():
-    assert ISOLATING == [("diagnose",), ("diff",), ("gate",), ("run",)]
+    assert ISOLATING == [("diagnose",), ("diff",), ("engines",), ("gate",), ("reduce",), ("run",)]
 
 
 @pytest.mark.parametrize("path", ISOLATING, ids=" ".join)
