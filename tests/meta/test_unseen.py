@@ -31,6 +31,7 @@ HELD = {
     10: (40, 19, 3),
     11: (40, 21, 3),
     12: (40, 24, 2),
+    13: (40, 26, 2),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 

@@ -1,0 +1,1 @@
+"""The thirteenth set, by the part of the pipeline."""
