@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
 
 from parity.diagnose.components.columns import contraction, counting, entered, left_out
+from parity.diagnose.components.each_part import NUMBERED, Numbered, in_each_part, kept
 from parity.diagnose.components.few_rows import FewRows
 from parity.diagnose.components.frequencies import TurnedKeys, in_frequencies
 from parity.diagnose.components.key_weights import in_key_weights
 from parity.diagnose.components.keys import in_keys
+from parity.diagnose.components.other_rows import of_other_rows
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
 from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.sums import in_sums
@@ -124,14 +127,24 @@ def in_products(
             wrong,
             [(name, part) for (name, part), (_, first, last) in zip(held, parts, strict=True) if last - first > 1],
         )
-    entering = _told(wrong, product, others)
-    yield best_of(_entered_otherwise(wrong, says, made(wrong.numbers) - x, weight, parts) for says, made in entering)
+    numbered: Numbered = {}
+    told = _told(wrong, product, chain(others, of_other_rows(wrong, product.x)))
+    entering = _by_number(((says, made(wrong.numbers) - x) for says, made in told), numbered)
+    yield best_of(_entered_otherwise(wrong, says, change, weight, parts) for says, change in entering)
+    yield in_each_part(wrong, numbered, weight, parts)
     yield any_weight(wrong, x)
     yield best_of(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
     yield entered(wrong, weight, parts)
 
 
 Changes = Iterable[tuple[str, np.ndarray]]
+
+
+def _by_number(changes: Changes, numbered: Numbered) -> Iterator[tuple[str, np.ndarray]]:
+    """The same, those of which each part may have its own kept."""
+    for says, change in changes:
+        kept(numbered, says, change)
+        yield says, change
 
 
 def _kept(changes: Changes, turned: list[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
@@ -184,7 +197,8 @@ def _told(
             refused = not says.startswith(TURNED) and few.refuse(change[:, wrong.columns])
         else:
             spans = [*((first, last) for _, first, last in product.parts), (0, weight.shape[1])]
-            refused = few.refuse_any_of([change[:, first:last] @ weight[:, first:last].T for first, last in spans])
+            made_of = [change[:, first:last] @ weight[:, first:last].T for first, last in spans]
+            refused = not NUMBERED.fullmatch(says) and few.refuse_any_of(made_of)
         if not refused:
             yield says, made
 

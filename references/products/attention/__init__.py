@@ -104,6 +104,10 @@ def mixed_at(passes: Sequence[Pass], changes: Sequence[Variant], rows: Any) -> T
     return torch.cat(mixed)[torch.from_numpy(np.argsort(order, kind="stable"))]
 
 
+def _as_it_is(one: Pass) -> Pass:
+    return one
+
+
 def _anew(anew: Anew, maker: Projected, one: Pass) -> Pass:
     return anew(one, maker)
 
@@ -135,6 +139,9 @@ def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Ma
                 yield says, partial(mixed_at, turned, [variant] * len(turned))
             for says, changes in _of_layers(turned, near):
                 yield says, partial(mixed_at, turned, changes)
+            for whose, other in near.items():
+                if [one.seen.shape for one in other] == [one.seen.shape for one in turned]:
+                    yield f"what the heads of {whose} mixed", partial(mixed_at, other, [_as_it_is] * len(other))
             for says, anew in of_projections(loop, side, number):
                 yield says, partial(mixed_at, turned, [partial(_anew, anew, maker) for maker in makers])
 

@@ -132,7 +132,9 @@ def of_rotations() -> Iterator[tuple[str, Variant]]:
 
 def of_groups(groups: int) -> Iterator[tuple[str, Variant]]:
     """Heads that take another of so many kv groups."""
-    for one in range(groups):
+    for one in range(groups) if groups > 1 else ():
+        for what, sides in {"keys and values": "kv", "keys": "k", "values": "v"}.items():
+            yield f"the {what} of group {one}", partial(_of_group, sides=sides, group=one)
         for other in range(one + 1, groups):
             yield f"kv groups {one} and {other} exchanged", _exchanged(one, other, "kv")
             yield f"the keys of groups {one} and {other} exchanged", _exchanged(one, other, "k")
@@ -144,6 +146,11 @@ def of_groups(groups: int) -> Iterator[tuple[str, Variant]]:
     for step, where in ((1, "behind"), (-1, "before")):
         for what, sides in {"the kv group": "kv", "the keys of the group": "k", "the values of the group": "v"}.items():
             yield f"{what} {where}", partial(_other_group, sides=sides, step=step)
+
+
+def _of_group(one: Pass, sides: str, group: int) -> Pass:
+    changed: dict[str, Any] = {side: getattr(one, side)[[group] * len(one.k)] for side in sides}
+    return replace(one, **changed)
 
 
 def _other_group(one: Pass, sides: str, step: int) -> Pass:
