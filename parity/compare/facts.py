@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +74,8 @@ class Facts:
         """One of the facts [R] by name, -1 where it is not known.
 
         Beside the attributes these are, in passes behind the prefill, `row` (the index), `ahead` (how many rows are
-        behind this one) and the positions of the pass's first row, `start`, and of its last, `end`; and `highest` and
-        `lowest` of the experts.
+        behind this one) and the positions of the pass's first row, `start`, and of its last, `end`; `highest` and
+        `lowest` of the experts; and `depth`, the number of a masked row among those of its pass.
         """
         ahead = self.count - 1 - self.index
         if name in LATER:
@@ -86,10 +86,18 @@ class Facts:
                 "end": self.position + ahead,
             }
             return np.where(self.round > 0, of_pass[name], -1)
+        if name == "depth":
+            return np.where((self.committed >= 0) & (self.index >= self.committed), self.index - self.committed, -1)
         if name in ("highest", "lowest"):
             return self._expert(np.maximum if name == "highest" else np.minimum)
         values: np.ndarray | None = getattr(self, name)
         return values if values is not None else np.full(len(self.prompt), -1)
+
+    def of_rows(self, which: np.ndarray) -> Facts:
+        """The facts of some of the rows."""
+        held = {each.name: getattr(self, each.name) for each in fields(self)}
+        taken = {name: value[which] for name, value in held.items() if isinstance(value, np.ndarray)}
+        return replace(self, experts={expert: chosen[which] for expert, chosen in self.experts.items()}, **taken)
 
     def _expert(self, of: np.ufunc) -> np.ndarray:
         found = np.full(len(self.prompt), -1)

@@ -23,7 +23,7 @@ def without(first, last):
 def chosen(columns, ids=None, tokens=TOKENS):
     ids = tokens[columns] if ids is None else ids
     theirs = np.array([list(tokens).index(one) if one in tokens else -1 for one in ids])
-    return Chosen(SCORES, BEST, theirs, (tokens[BEST], ids), tokens)
+    return Chosen(SCORES, BEST, theirs, (tokens[BEST], ids), tokens, np.zeros(len(BEST), int))
 
 
 def in_bfloat16(ids):
@@ -59,7 +59,9 @@ def test_a_rule_that_makes_all_choices_is_said(says):
 def test_columns_that_bfloat16_does_not_hold_are_said():
     best, tokens = np.arange(250, 550, 5), 1 + 2 * np.arange(600)
     theirs = in_bfloat16(best)
-    rules = rules_of_one(Chosen(np.zeros((60, 600)), best, theirs, (tokens[best], tokens[theirs]), tokens), True)
+    rules = rules_of_one(
+        Chosen(np.zeros((60, 600)), best, theirs, (tokens[best], tokens[theirs]), tokens, np.zeros(60, int)), True
+    )
     assert next(rules) == "the column in bfloat16"
 
 

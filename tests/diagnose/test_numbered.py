@@ -52,7 +52,7 @@ def test_numbers_by_lanes(theirs, says):
     assert by_lanes(IDS, theirs, 40) == says
     if says:
         scores = np.random.default_rng(0).standard_normal((40, 40))
-        chosen = Chosen(scores, IDS, theirs, (IDS, theirs), IDS)
+        chosen = Chosen(scores, IDS, theirs, (IDS, theirs), IDS, np.zeros(len(IDS), int))
         assert says in list(rules_of_one(chosen, False))
 
 

@@ -41,7 +41,8 @@ WHOLE = 0.9
 class Chosen:
     """Choices of one of many: scores [R, V], the golden's and the device's columns [R], -1 where it has none.
 
-    `ids` are the golden's and the device's ids [R], `tokens` [V] the id of each column.
+    `ids` are the golden's and the device's ids [R], `tokens` [V] the id of each column, `places` [R] the number of each
+    row in its pass.
     """
 
     scores: np.ndarray
@@ -49,6 +50,7 @@ class Chosen:
     theirs: np.ndarray
     ids: tuple[np.ndarray, np.ndarray]
     tokens: np.ndarray
+    places: np.ndarray
 
     @property
     def wrong(self) -> np.ndarray:
@@ -56,10 +58,13 @@ class Chosen:
         return np.asarray(self.ids[0] != self.ids[1])
 
 
-def in_choices(golden: TrustedGolden, run: DumpView, rows: StageRows, told: bool) -> Component | None:
+def in_choices(
+    golden: TrustedGolden, run: DumpView, rows: StageRows, told: bool, places: np.ndarray
+) -> Component | None:
     """The rule by which the device chose; None where none is found, or the stage is no choice by scores.
 
     Args:
+        places: the number of each row in its pass, [R].
         told: whether all rows are wrong, or a condition tells which. Another rank alone is no rule of some rows that
             nothing sets apart: what is second there is where two scores are close.
     """
@@ -78,7 +83,7 @@ def in_choices(golden: TrustedGolden, run: DumpView, rows: StageRows, told: bool
             return None
     ids = rows.golden.astype(np.int64), rows.device.astype(np.int64)
     mine, theirs = map(vocabulary.columns, ids)
-    return _first(rules_of_one(Chosen(scores.golden, mine, theirs, ids, vocabulary.tokens), told))
+    return _first(rules_of_one(Chosen(scores.golden, mine, theirs, ids, vocabulary.tokens, places), told))
 
 
 def _first(rules: Iterator[str]) -> Component | None:
@@ -99,6 +104,7 @@ def rules_of_one(chosen: Chosen, told: bool) -> Iterator[str]:
         yield from _never(chosen)
         yield from _inside(chosen)
         yield from _of_rank(chosen) if told else ()
+        yield from _of_ranks(chosen)
 
 
 def _modulo(chosen: Chosen) -> Iterator[str]:
@@ -191,6 +197,22 @@ def _of_rank(chosen: Chosen) -> Iterator[str]:
     if len(np.unique(ranks)) == 1 and ranks[0] > 0:
         lowest = ranks[0] == chosen.scores.shape[1] - 1
         yield "the worst, not the best" if lowest else f"the choice of rank {ranks[0] + 1} instead of the first"
+
+
+def _of_ranks(chosen: Chosen) -> Iterator[str]:
+    """Choices of another rank in each row of a pass."""
+    taken = np.take_along_axis(chosen.scores, chosen.theirs[:, None], axis=1)
+    ranks = (chosen.scores > taken).sum(axis=1)
+    by_place = [ranks[chosen.places == place] for place in np.unique(chosen.places)]
+    common = [np.bincount(of).argmax() for of in by_place]
+    made = sum(int((of == rank).sum()) for of, rank in zip(by_place, common, strict=True))
+    if 1 < len(by_place) <= MOST_PLACES and max(common) > 0 and made >= RANKED * len(ranks):
+        yield f"by row of the pass the choice of rank {', '.join(str(rank + 1) for rank in common)}"
+
+
+MOST_PLACES, RANKED = 16, 0.8
+"""Rows of a pass that may each have a rank of their own, and the share of the choices that have it: ranks further down
+are nearer to each other."""
 
 
 def rules_of_sets(scores: np.ndarray, golden: np.ndarray, device: np.ndarray, told: bool) -> Iterator[str]:

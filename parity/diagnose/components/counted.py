@@ -14,6 +14,7 @@ from parity.compare.rows import StageRows
 COUNTS = {
     "round": "round",
     "row": "row of the pass",
+    "depth": "masked row of the pass",
     "committed": "committed row of the pass",
     "accepted": "draft accepted in the round before",
     "accepts": "draft accepted in the round",

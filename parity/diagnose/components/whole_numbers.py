@@ -10,6 +10,7 @@ from parity.compare.facts import Facts
 from parity.compare.origins import held_instead
 from parity.compare.relations import FEW_ROWS, relation
 from parity.compare.rows import StageRows
+from parity.diagnose.components.by_rule import in_rules
 from parity.diagnose.components.chosen import in_choices
 from parity.diagnose.components.counted import in_counts
 from parity.diagnose.components.wrong import Component
@@ -23,7 +24,8 @@ def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> t
         return ()
     facts = Facts.of(golden, rows)
     where = "" if apart.all() else relation(apart, np.ones(len(apart), bool), facts)
-    steps = np.unique((rows.device.astype(np.int64) - rows.golden)[apart])
+    sides = [side[apart].astype(np.int64) for side in (rows.golden, rows.device)]
+    steps = np.unique(sides[1] - sides[0])
     held, values = held_instead(golden, run, rows.named), np.unique(rows.device[apart])
     if len(steps) == 1 and (apart.sum() > 2 or abs(steps[0]) == 1):
         says = f"{steps[0]:+d} wherever it differs"
@@ -33,7 +35,10 @@ def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> t
         says = f"{values[0]} wherever it differs"
     elif counted := in_counts(facts, rows, apart):
         says = counted
+    elif ruled := in_rules(facts.of_rows(apart), *sides):
+        says = ruled
     else:
-        rule = in_choices(golden, run, rows, bool(apart.all() or (where and not where.startswith(FEW_ROWS))))
+        told = bool(apart.all() or (where and not where.startswith(FEW_ROWS)))
+        rule = in_choices(golden, run, rows, told, facts.index)
         return (replace(rule, where=where),) if rule else ()
     return (Component(says, 1.0, None, where),)
