@@ -41,6 +41,9 @@ def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
     yield "no up", lambda gate, up: right(gate, torch.zeros_like(up))
     yield "no clamp of up", lambda gate, up: (up + 1) * right(gate, torch.zeros_like(up))
     yield "a plain SiLU for the sigmoid's slope", clamped_swiglu(1.0, limit)
+    yield "a sigmoid that is one half throughout, as of a slope of 0", clamped_swiglu(0.0, limit)
+    for slope in (0.5, 1.5, 2.0, -alpha):
+        yield f"a slope of {slope:g} in the sigmoid", clamped_swiglu(slope, limit)
 
     def gated(gate: Tensor, up: Tensor, sigmoid: Callable[[Tensor], Tensor] = torch.sigmoid) -> Tensor:
         return up * gate * sigmoid(alpha * gate)

@@ -37,11 +37,16 @@ RANKS = (2, 4)
 """Ranks for which a matrix may be cut."""
 
 
+def times_weight(x: Tensor, weight: Tensor) -> Tensor:
+    """Rows [r, H] by weights [..., I, H], [r, ..., I]."""
+    return torch.einsum("rh,...ih->r...i", x, weight)
+
+
 @dataclass(frozen=True)
 class Gated:
     """The operands of the inner half: x [R, H], gate and up [E, I, H] with biases [E, I] (None where there are none).
 
-    `act` makes the inner activation of gate and up.
+    `act` makes the inner activation of gate and up; `multiply` x [r, H] by weights [..., I, H] gives [r, ..., I].
     """
 
     x: Tensor
@@ -50,6 +55,7 @@ class Gated:
     gate_bias: Tensor | None
     up_bias: Tensor | None
     act: Activation
+    multiply: Callable[[Tensor, Tensor], Tensor] = times_weight
 
     def at(self, rows: Any) -> Gated:
         """The same at some rows, by number or as a slice."""
@@ -58,12 +64,12 @@ class Gated:
     def of_expert(self, expert: int, x: Tensor) -> Tensor:
         """[r, I] of one expert at rows x [r, H]."""
         sides = ((self.gate, self.gate_bias), (self.up, self.up_bias))
-        gate, up = (x @ side[expert].T if bias is None else x @ side[expert].T + bias[expert] for side, bias in sides)
+        gate, up = (self.multiply(x, side[expert]) + (0.0 if bias is None else bias[expert]) for side, bias in sides)
         return self.act(gate, up)
 
     def inner(self, times: Tensor | None = None) -> Tensor:
         """[R, E, I]; each expert is given the rows so many times as large, [R, E]."""
-        gate, up = (torch.einsum("rh,eih->rei", self.x, weight) for weight in (self.gate, self.up))
+        gate, up = (self.multiply(self.x, weight) for weight in (self.gate, self.up))
         if times is not None:
             gate, up = gate * times[..., None], up * times[..., None]
         gate, up = (
@@ -117,6 +123,12 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
                 yield f"gate and up of {ranks} ranks read as one matrix", partial(_cut_by_rank, ranks=ranks, back=True)
     for name, dtype in NARROW.items():
         yield f"gate and up rounded to {name} before they are multiplied", partial(_acted, low=dtype)
+    for name, dtype in NARROW.items():
+        for width in ACCUMULATED:
+            if width < of.x.shape[1]:
+                says = f"gate and up added up in {name} behind each tile of {width} inputs"
+                yield says, partial(with_other, multiply=partial(_in_tiles, width=width, low=dtype))
+    yield from _of_scales(of.x.shape[1])
     for name, low in in_formats():
         yield f"what gate and up give in {name}", partial(_given_in, low=low)
     for first in range(0, of.x.shape[1] - TILE, TILE):
@@ -127,6 +139,50 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
         for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
             cut = partial(_changed, sides=sides, change=partial(_cut, first=first))
             yield f"inputs of {says} from {first} on left out", cut
+
+
+ACCUMULATED = (16, 32, 64, 128, 256)
+"""Inputs behind which a kernel may round its sums."""
+
+BLOCK, BLOCKS = 32, 12
+"""Inputs of a block of MXFP4, and blocks up to which every one may have another one's scales."""
+
+
+def _in_tiles(x: Tensor, weight: Tensor, width: int, low: torch.dtype) -> Tensor:
+    total = torch.zeros(())
+    for first in range(0, x.shape[1], width):
+        some = slice(first, first + width)
+        total = kept_in(total + times_weight(x[:, some], weight[..., some]), low)
+    return total
+
+
+def _of_scales(width: int) -> Iterator[tuple[str, Variant]]:
+    """Blocks of inputs by the scales of others: all by those beside, or one by another's."""
+    count = width // BLOCK
+    orders = {f"the block {where}": [(at - step) % count for at in range(count)] for where, step in BESIDE.items()}
+    for at in range(count) if count <= BLOCKS else ():
+        for other in {*range(count)} - {at}:
+            order = [*range(count)]
+            order[at] = other
+            orders[
+                f"inputs {BLOCK * other} to {BLOCK * other + BLOCK - 1} for {BLOCK * at} to {BLOCK * at + BLOCK - 1}"
+            ] = order
+    for whose, order in orders.items() if width % BLOCK == 0 and count > 1 else ():
+        for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
+            change = partial(_by_other_scales, order=order)
+            yield f"block scales of {says} are those of {whose}", partial(_changed, sides=sides, change=change)
+
+
+BESIDE = {"before": 1, "behind": -1}
+"""Steps to the blocks beside one."""
+
+
+def _by_other_scales(weight: Tensor, order: Sequence[int]) -> Tensor:
+    """Weights [E, I, H] whose blocks of inputs keep their codes and have the scales of others: powers of two."""
+    blocks = weight.unflatten(-1, (-1, BLOCK))
+    scales = blocks.abs().amax(-1, keepdim=True).clamp(min=1e-30).log2().floor().exp2()
+    other: Tensor = (blocks / scales * scales[..., list(order), :]).flatten(-2)
+    return other
 
 
 def _inputs() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:

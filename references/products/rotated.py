@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -162,10 +163,44 @@ def rotations() -> Iterator[tuple[str, Callable[[Rotation, Tensor, Tensor], Tens
     yield "rotated the other way", lambda of, x, at: turn(x, -2 * of.angles(at))
     yield "without the scale of cos and sin", lambda of, x, at: x / of.scale
     yield "rotated with neighbours for pairs", _interleaved
+    for says, other in other_angles():
+        yield f"rotated by {says}", partial(_by_angles, other=other)
     for share in (0.25, 0.5, 0.75):
         for whose, anew in (("the first pairs'", False), ("so many dimensions'", True)):
             says = f"rotated in the first {share:g} of their dimensions alone, by {whose} frequencies"
             yield says, partial(_partly, share=share, anew=anew)
+
+
+def other_angles() -> Iterator[tuple[str, Callable[[Tensor, Tensor], Tensor]]]:
+    """What positions [n] and frequencies [D / 2] may be multiplied to otherwise, [n, D / 2], each with what it says."""
+    pi = math.pi
+    yield "angles of at most pi: larger ones count as pi", lambda at, by: torch.outer(at, by).clamp(-pi, pi)
+    yield "angles of at most 2 pi: larger ones count as 2 pi", lambda at, by: torch.outer(at, by).clamp(-2 * pi, 2 * pi)
+    yield "angles modulo pi", lambda at, by: torch.outer(at, by).remainder(pi)
+    for name, dtype in NARROW.items():
+        low = partial(kept_in, dtype=dtype)
+        yield f"angles in {name}", partial(_in_steps, angle=low)
+        yield f"positions in {name}", partial(_in_steps, position=low)
+        yield f"frequencies in {name}", partial(_in_steps, frequency=low)
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+def _in_steps(
+    at: Tensor,
+    by: Tensor,
+    angle: Callable[[Tensor], Tensor] = _as_it_is,
+    position: Callable[[Tensor], Tensor] = _as_it_is,
+    frequency: Callable[[Tensor], Tensor] = _as_it_is,
+) -> Tensor:
+    return angle(torch.outer(position(at), frequency(by)))
+
+
+def _by_angles(of: Rotation, x: Tensor, positions: Tensor, other: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Rotated by other angles than the product of the position and the frequency."""
+    return turn(x, other(positions, of.frequencies) - of.angles(positions))
 
 
 def turned_to(of: Rotation, x: Tensor, positions: Tensor, other: Callable[[Tensor], Tensor]) -> Tensor:

@@ -20,18 +20,27 @@ WIDE = 1 << 12
 
 
 def left_out(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
-    """A run of input columns that is left out, of one part, of all parts of its width alike, or over several parts.
+    """A run of input columns that is left out, or counts twice, of one part, of all parts of its width alike, or over
+    several parts.
 
     The best of all runs, by sums over a table of products.
     """
-    error = wrong.error[:, wrong.columns]
+    return best_of(_run(wrong, x, weight, parts, more) for more in MORE)
+
+
+MORE = {-1: "are left out", 1: "count twice"}
+"""By how much more than once a run of columns may count."""
+
+
+def _run(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts, more: int) -> Component | None:
+    error = -more * wrong.error[:, wrong.columns]
     gains = {
         part: _gains(x[:, part[1] : part[2]], weight[:, part[1] : part[2]], error)
         for part in parts
         if 1 < part[2] - part[1] <= WIDE
     }
-    across = _across(wrong, x, weight, parts) if len(parts) > 1 and x.shape[1] <= WIDE else None
-    return best_of((_of_one(wrong, x, weight, gains), *_of_all_alike(wrong, x, weight, gains), across))
+    across = _across(wrong, x, weight, parts, more) if len(parts) > 1 and x.shape[1] <= WIDE else None
+    return best_of((_of_one(wrong, x, weight, gains, more), *_of_all_alike(wrong, x, weight, gains, more), across))
 
 
 Part = tuple[str, int, int]
@@ -54,27 +63,31 @@ def _best_run(gain: np.ndarray) -> tuple[int, int, float]:
     return start, end, float(gain[start, end])
 
 
-def _across(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
-    start, end, gained = _best_run(_gains(x, weight, wrong.error[:, wrong.columns]))
+def _across(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts, more: int) -> Component | None:
+    start, end, gained = _best_run(_gains(x, weight, -more * wrong.error[:, wrong.columns]))
     if gained >= 0:
         return None
     chosen = np.zeros(x.shape[1], bool)
     chosen[start:end] = True
-    return wrong.judged(f"{wrong.where}{_those(chosen, parts)} are left out", -(x[:, chosen] @ weight[:, chosen].T), 2)
+    return wrong.judged(
+        f"{wrong.where}{_those(chosen, parts)} {MORE[more]}", more * (x[:, chosen] @ weight[:, chosen].T), 2
+    )
 
 
-def _of_one(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, gains: Mapping[Part, np.ndarray]) -> Component | None:
+def _of_one(
+    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, gains: Mapping[Part, np.ndarray], more: int
+) -> Component | None:
     found = min(((*_best_run(gain), part) for part, gain in gains.items()), key=lambda each: each[2], default=None)
     if found is None or found[2] >= 0:
         return None
     start, end, _, (name, at, _) = found
-    says = f"{wrong.where}inputs {start} to {end - 1}{f' of {name}' if name else ''} are left out"
+    says = f"{wrong.where}inputs {start} to {end - 1}{f' of {name}' if name else ''} {MORE[more]}"
     inside = slice(at + start, at + end)
-    return wrong.judged(says, -(x[:, inside] @ weight[:, inside].T), 2)
+    return wrong.judged(says, more * (x[:, inside] @ weight[:, inside].T), 2)
 
 
 def _of_all_alike(
-    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, gains: Mapping[Part, np.ndarray]
+    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, gains: Mapping[Part, np.ndarray], more: int
 ) -> Iterator[Component | None]:
     """The same run in every part of one width: heads, or experts."""
     by_width: dict[int, list[Part]] = {}
@@ -85,8 +98,8 @@ def _of_all_alike(
         if len(alike) > 1 and gained < 0:
             inside = np.concatenate([np.arange(at + start, at + end) for _, at, _ in alike])
             where = f"of each of {len(alike)} parts ({alike[0][0]}, …)"
-            says = f"{wrong.where}inputs {start} to {end - 1} {where} are left out"
-            yield wrong.judged(says, -(x[:, inside] @ weight[:, inside].T), 2)
+            says = f"{wrong.where}inputs {start} to {end - 1} {where} {MORE[more]}"
+            yield wrong.judged(says, more * (x[:, inside] @ weight[:, inside].T), 2)
 
 
 def counting(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.compare.units import RED
-from parity.diagnose.components.numbered import LEAST, in_runs, steps_of
+from parity.diagnose.components.numbered import LEAST, by_lanes, in_runs, steps_of
 from parity.diagnose.components.wrong import FULL, NEARLY_ALL, Component, WrongRows, best_of
 
 PAIRS = 1 << 24
@@ -84,6 +84,8 @@ def other_columns(wrong: WrongRows, step: int = 0) -> Component | None:
     what = "the numbers of other columns"
     if count > 0.9 * len(mine):
         what = f"the numbers of {abs(off)} columns {'before' if off < 0 else 'behind'}" if off else "the same columns"
+    elif rule := by_lanes(mine, taken, len(wrong.columns)):
+        what = f"the numbers of other columns, {rule}"
     whose = "" if not step else f" of the row {'before' if step < 0 else 'behind'}"
     return wrong.judged(f"{wrong.where}{what}{whose}", held[:, taken] - wrong.golden[:, mine], 0)
 

@@ -77,15 +77,30 @@ def in_runs(numbers: np.ndarray, steps: Sequence[Step], costs: np.ndarray, dear:
     return Runs(numbers, runs) if off and len(runs) <= RUNS and np.isfinite(best).any() else None
 
 
-def by_lanes(mine: np.ndarray, theirs: np.ndarray, size: int) -> str:
-    """The rule by which numbers [n] below `size` become others: laid out lane by lane and counted run by run.
+@dataclass(frozen=True)
+class Lanes:
+    """Numbers that are laid out lane by lane and counted run by run."""
 
-    '' where none has all of them.
-    """
-    if len(np.unique(mine)) < LEAST or (theirs < 0).any():
-        return ""
-    for lanes in range(2, size // 2 + 1):
-        for run in {size // lanes, -(-size // lanes)}:
-            if (mine % lanes * run + mine // lanes == theirs).all():
-                return f"number i becomes {run} (i mod {lanes}) + i div {lanes}: by lanes, not in runs"
-    return ""
+    lanes: int
+    run: int
+
+    @classmethod
+    def of(cls, mine: np.ndarray, theirs: np.ndarray, size: int) -> Lanes | None:
+        """The rule by which numbers [n] below `size` become others; None where none has all of them."""
+        if len(np.unique(mine)) < LEAST or (theirs < 0).any():
+            return None
+        tried = (cls(lanes, run) for lanes in range(2, size // 2 + 1) for run in {size // lanes, -(-size // lanes)})
+        return next((one for one in tried if np.array_equal(one.becomes(mine), theirs)), None)
+
+    def becomes(self, numbers: np.ndarray) -> np.ndarray:
+        """The numbers [n] that stand in their places."""
+        return np.asarray(numbers % self.lanes * self.run + numbers // self.lanes)
+
+    def __str__(self) -> str:
+        return f"{self.run} (i mod {self.lanes}) + i div {self.lanes}: by lanes, not in runs"
+
+
+def by_lanes(mine: np.ndarray, theirs: np.ndarray, size: int) -> str:
+    """That rule in words; '' where none has all of them."""
+    lanes = Lanes.of(mine, theirs, size)
+    return f"number i becomes {lanes}" if lanes else ""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from parity.diagnose.components.numbered import in_runs, steps_of
+from parity.diagnose.components.numbered import Lanes, in_runs, steps_of
 from parity.diagnose.components.wrong import Component, WrongRows
 
 ASKED = 256
@@ -96,3 +96,6 @@ def _rules(ids: np.ndarray, found: np.ndarray, size: int) -> Iterator[tuple[str,
     yield f"the embedding of the id {beside}", lambda own: (own + step) % size, int(abs(step) > 1)
     if bit & (bit - 1) == 0:
         yield f"the embedding of the id with bit {bit} changed", lambda own: own ^ bit, 1
+    lanes = Lanes.of(ids, found, size)
+    if lanes:
+        yield f"the embedding of id i is that of {lanes}", lanes.becomes, 2
