@@ -11,6 +11,9 @@ from parity.compare.facts import Facts
 LEAST, DISTINCT = 5, 3
 """Wrong rows that a rule has to make, and different numbers among them: it has one number of its own."""
 
+LATE = 2
+"""Wrong numbers that have to be those of the round before, where all the right ones are as well."""
+
 MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 256)
 """Sizes of pages, tiles and windows that numbers are rounded to, or begin again at."""
 
@@ -33,6 +36,21 @@ def in_rules(facts: Facts, right: np.ndarray, found: np.ndarray) -> str:
                 if (left == left[0]).all() and abs(int(left[0])) <= SMALL and (base or counted):
                     return _said(rounded.format(base) if base else "", counted, int(left[0]))
     return ""
+
+
+def round_late(facts: Facts, right: np.ndarray, found: np.ndarray) -> bool:
+    """Whether all numbers [R], right and wrong ones, are those of the round before, where there is one with a row."""
+    if right.ndim != 1:
+        return False
+    places = {key: place for place, key in enumerate(_keys(facts))}
+    before = [places.get((prompt, round_ - 1, index), -1) for prompt, round_, index in _keys(facts)]
+    known = np.array(before) >= 0
+    late = np.array_equal(found, np.where(known, right[np.array(before)], right))
+    return late and int((found != right).sum()) >= LATE
+
+
+def _keys(facts: Facts) -> list[tuple[int, int, int]]:
+    return list(zip(facts.prompt.tolist(), facts.round.tolist(), facts.index.tolist(), strict=True))
 
 
 def _said(base: str, counted: str, added: int) -> str:

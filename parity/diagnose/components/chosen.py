@@ -235,6 +235,11 @@ def rules_of_sets(scores: np.ndarray, golden: np.ndarray, device: np.ndarray, to
         groups = scores.reshape(len(scores), chosen, -1).argmax(axis=2) + np.arange(chosen) * (count // chosen)
         if (np.sort(groups, axis=1) == np.sort(device, axis=1)).all(axis=1).mean() >= NEARLY:
             yield f"the best of each of {chosen} groups of experts"
+    first, last = int(device[wrong].min()), int(device[wrong].max())
+    if chosen <= last - first + 1 < count:
+        inside = np.argsort(-scores[:, first : last + 1], axis=1, kind="stable")[:, :chosen] + first
+        if (np.sort(inside, axis=1) == np.sort(device, axis=1))[wrong].all():
+            yield f"the best of experts {first} to {last} alone"
     ranks = (-scores).argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
     taken = np.sort(np.take_along_axis(ranks, device.astype(np.int64), axis=1), axis=1)[wrong]
     if told and (taken == taken[0]).all():

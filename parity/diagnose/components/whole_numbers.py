@@ -10,7 +10,7 @@ from parity.compare.facts import Facts
 from parity.compare.origins import held_instead
 from parity.compare.relations import FEW_ROWS, relation
 from parity.compare.rows import StageRows
-from parity.diagnose.components.by_rule import in_rules
+from parity.diagnose.components.by_rule import in_rules, round_late
 from parity.diagnose.components.chosen import in_choices
 from parity.diagnose.components.counted import in_counts
 from parity.diagnose.components.wrong import Component
@@ -33,6 +33,8 @@ def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> t
         says = held.says
     elif len(values) == 1 and apart.sum() > 1:
         says = f"{values[0]} wherever it differs"
+    elif round_late(facts, rows.golden.astype(np.int64), rows.device.astype(np.int64)):
+        says = "those of the round before"
     elif counted := in_counts(facts, rows, apart):
         says = counted
     elif ruled := in_rules(facts.of_rows(apart), *sides):

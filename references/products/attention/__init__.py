@@ -104,6 +104,17 @@ def mixed_at(passes: Sequence[Pass], changes: Sequence[Variant], rows: Any) -> T
     return torch.cat(mixed)[torch.from_numpy(np.argsort(order, kind="stable"))]
 
 
+def _masks_before(held: Sequence[Pass]) -> list[Variant]:
+    """Each pass under the mask of the one before, which has fewer keys; the prefill's mask is taken for no other's."""
+    changes: list[Variant] = [_as_it_is, _as_it_is]
+    for one, other in zip(held[2:], held[1:], strict=False):
+        more = one.seen.shape[1] - other.seen.shape[1]
+        alike = len(one.seen) == len(other.seen) and more >= 0
+        seen = torch.nn.functional.pad(other.seen, (0, more)) if alike else one.seen
+        changes.append(partial(replace, seen=seen))
+    return changes[: len(held)]
+
+
 def _as_it_is(one: Pass) -> Pass:
     return one
 
@@ -139,6 +150,7 @@ def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Ma
                 yield says, partial(mixed_at, turned, [variant] * len(turned))
             for says, changes in _of_layers(turned, near):
                 yield says, partial(mixed_at, turned, changes)
+            yield "the mask of the pass before", partial(mixed_at, turned, _masks_before(turned))
             for whose, other in near.items():
                 if [one.seen.shape for one in other] == [one.seen.shape for one in turned]:
                     yield f"what the heads of {whose} mixed", partial(mixed_at, other, [_as_it_is] * len(other))
