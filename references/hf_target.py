@@ -7,6 +7,7 @@ what the tap returns, so the same hooks serve capture, teacher forcing and the l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ from parity.references.roundings import Roundings
 from parity.references.target import Target
 
 ATTENTION = "eager_with_tapped_queries"
+
+CACHE = "cache" if "cache" in signature(GptOssForCausalLM.forward).parameters else "past_key_values"
+"""What transformers calls the cache that a pass is given: from 5.24 on `cache`."""
 
 Routed = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """A router's output: logits [S, E], weights and ids of the chosen experts [S, X]."""
@@ -177,7 +181,8 @@ class HFTarget(Target):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Feed ids [S] behind the cached rows; logits [S, V]. `streams[l]` holds in_of[l], [S, H], l = 0 … L."""
         with torch.no_grad():
-            logits: torch.Tensor = self.model(input_ids=ids[None], past_key_values=self.cache, use_cache=True).logits
+            given = {CACHE: self.cache}
+            logits: torch.Tensor = self.model(input_ids=ids[None], use_cache=True, **given).logits
             return logits[0]
 
     @point

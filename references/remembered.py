@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers.models.gpt_oss import modeling_gpt_oss
 
-from parity.references.hf_target import HFTarget
+from parity.references.hf_target import CACHE, HFTarget
 
 TAP = "parity_tap"
 """The attribute of an attention that is set anew for each run; what it answers is compared."""
@@ -61,7 +61,7 @@ class RememberedLayers:
         )
 
     def _forward(self, number: int, layer: nn.Module, inner: Any, hidden: Tensor, **given: Any) -> Tensor:
-        cache = given.get("past_key_values")
+        cache = given.get(CACHE)
         if cache is not self.target.cache or not self._is_loaded(number, layer):
             out: Tensor = inner(hidden, **given)
             return out

@@ -59,6 +59,8 @@ def of_masks() -> Iterator[tuple[str, Variant]]:
         hidden[f"a row sees the last {number} keys alone"] = partial(_beyond, number=number)
         hidden[f"keys in front of the row's own tile of {number} are not seen"] = partial(_tiles_before, number=number)
         hidden[f"earlier keys of the row's own tile of {number} are not seen"] = partial(_own_tile, number=number)
+        hidden[f"the last key of each page of {number} is not seen"] = partial(_at_page, number=number, place=-1)
+        hidden[f"the first key of each page of {number} is not seen"] = partial(_at_page, number=number, place=0)
     for number in FIRST:
         hidden[f"the first {number} keys are not seen"] = partial(_before, number=number)
     shown: dict[str, Which] = {
@@ -114,6 +116,11 @@ def _tiles_before(one: Pass, number: int) -> Tensor:
 
 def _own_tile(one: Pass, number: int) -> Tensor:
     return (_keys(one) >= _tile_of_row(one, number)) & (one.distance > 0)
+
+
+def _at_page(one: Pass, number: int, place: int) -> Tensor:
+    """Keys that lie at one place of their page."""
+    return _keys(one) % number == place % number
 
 
 def _before(one: Pass, number: int) -> Tensor:
