@@ -29,13 +29,14 @@ def in_rules(facts: Facts, right: np.ndarray, found: np.ndarray) -> str:
     """
     if right.ndim != 1 or len(found) < LEAST or len(np.unique(found)) < DISTINCT:
         return ""
-    for base, numbers in _bases(facts, right):
-        for rounded, values in _roundings(numbers):
-            for counted, counts in _counts(facts):
-                left = found - values - counts
-                if (left == left[0]).all() and abs(int(left[0])) <= SMALL and (base or counted):
-                    return _said(rounded.format(base) if base else "", counted, int(left[0]))
-    return ""
+    rules = [
+        (rounded.format(base) if base else "", counted, int(left[0]))
+        for base, numbers in _bases(facts, right)
+        for rounded, values in _roundings(numbers)
+        for counted, counts in _counts(facts)
+        if (base or counted) and ((left := found - values - counts) == left[0]).all() and abs(int(left[0])) <= SMALL
+    ]
+    return _said(*min(rules, key=lambda rule: rule[2] != 0)) if rules else ""
 
 
 def round_late(facts: Facts, right: np.ndarray, found: np.ndarray) -> bool:

@@ -76,13 +76,20 @@ def _near(loop: Any, side: str, number: int, stack: ExitStack) -> dict[str, list
 
 
 def _of_layers(own: Sequence[Pass], near: dict[str, list[Pass]]) -> Iterator[tuple[str, list[Variant]]]:
-    """Keys, values or both of another layer, as a change of each pass."""
+    """Keys, values or both of another layer, what its heads mix, or another pass' mask, as a change of each pass."""
     for whose, held in near.items():
         alike = len(held) == len(own) and all(
             one.k.shape == other.k.shape for one, other in zip(own, held, strict=True)
         )
         for what, sides in {"keys": "k", "values": "v", "keys and values": "kv"}.items() if alike else ():
             yield f"the {what} of {whose}", [partial(_of_layer, other=other, sides=sides) for other in held]
+        if alike:
+            yield f"what the heads of {whose} mixed", [partial(_instead, other=other) for other in held]
+    yield "the mask of the pass before", _masks_before(own)
+
+
+def _instead(one: Pass, other: Pass) -> Pass:
+    return other
 
 
 def _of_layer(one: Pass, other: Pass, sides: str) -> Pass:
@@ -150,10 +157,6 @@ def heads(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Ma
                 yield says, partial(mixed_at, turned, [variant] * len(turned))
             for says, changes in _of_layers(turned, near):
                 yield says, partial(mixed_at, turned, changes)
-            yield "the mask of the pass before", partial(mixed_at, turned, _masks_before(turned))
-            for whose, other in near.items():
-                if [one.seen.shape for one in other] == [one.seen.shape for one in turned]:
-                    yield f"what the heads of {whose} mixed", partial(mixed_at, other, [_as_it_is] * len(other))
             for says, anew in of_projections(loop, side, number):
                 yield says, partial(mixed_at, turned, [partial(_anew, anew, maker) for maker in makers])
 
