@@ -118,6 +118,7 @@ def test_a_longer_acceptance_needs_fewer_rounds(pair):
     assert take_inventory(*pair, replace(SHORT, tokens=9, emitted=4)).rounds == 2
 
 
+@by_night
 def test_no_round_compiles_anew(pair):
     """Beyond the first two rounds (the first draft's taps are the prompt's) programs follow the span alone."""
     few, many = (take_inventory(*pair, replace(SHORT, prompt=64, tokens=tokens)) for tokens in (4, 24))

@@ -11,7 +11,7 @@ from parity.device import mxfp4, stored
 from parity.device.engines import stored as stored_numpy
 from parity.device.engines.stored import Stored
 from parity.errors import UsageError
-from tests.sample import WHOLE
+from tests.sample import by_night
 
 IDS = range(100, 140)
 
@@ -61,9 +61,8 @@ def xla():
     return stored_xla
 
 
-@pytest.mark.parametrize(
-    ("target", "precision"), [("target-mxfp4", "bfloat16"), *([("target", "float32")] if WHOLE else [])]
-)
+@by_night
+@pytest.mark.parametrize(("target", "precision"), [("target-mxfp4", "bfloat16"), ("target", "float32")])
 def test_xla_emits_what_weights_in_memory_do(target, precision, three_layers, xla, monkeypatch):
     monkeypatch.setattr(xla.products, "PART", 2**14)
     pair = dict(target=three_layers / target, drafter=three_layers / "drafter", k=4, precision=precision, engine="xla")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sample import WHOLE, first
+from tests.sample import WHOLE, by_night
 
 DEVICE = "tests.diagnose.foreign"
 
@@ -37,7 +37,8 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("fault", "name"), first(FAULTS.items()))
+@by_night
+@pytest.mark.parametrize(("fault", "name"), FAULTS.items())
 def test_a_mistake_made_elsewhere_is_named(parity, small_golden, fault, name):
     found = parity("diagnose", "--limit", "0", "--golden", small_golden.folder, "--device", f"{DEVICE}:fault_{fault}")
     assert found.code == 1 and found.last.endswith(f"({name})"), found

@@ -91,6 +91,7 @@ def test_nothing_is_deduced_where_no_layer_is_hidden_or_errors_travel(seen, monk
     assert hidden_layers(trials, failing) is None
 
 
+@by_night
 def test_a_diagnosis_says_where_and_what(two_layer_golden):
     found = diagnose_device(two_layer_golden, f"{DEVICE},layers=0,show={CACHES}", "bfloat16", limit=40)
     (part,) = (part for stage, part in found.components if stage == "target.layers.0.out")
@@ -98,6 +99,7 @@ def test_a_diagnosis_says_where_and_what(two_layer_golden):
     assert found.hidden == HIDDEN and found.unexplained.stage == "target.layers.0.out"
 
 
+@by_night
 def test_a_limit_that_is_over_at_once_ends_the_search_and_nothing_else(two_layer_golden):
     found = diagnose_device(two_layer_golden, f"{DEVICE},layers=0,show={CACHES}", "float32", limit=0.01)
     assert found.untried and found.hidden == HIDDEN and found.unexplained is not None

@@ -33,7 +33,7 @@ def gate(shallow_golden, tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("device", ["numpy", "parity.references.seam:load"])
+@pytest.mark.parametrize("device", ["numpy", pytest.param("parity.references.seam:load", marks=by_night)])
 def test_clean_devices_pass(device, gate):
     result = gate(device)
     assert [check.verdict for check in result.checks] == ["pass", "pass", "not judged"], result

@@ -63,7 +63,8 @@ def test_a_clean_device_that_shows_a_part_passes_in_a_night(tiny_golden, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("device", "verdict"), [("numpy", "pass"), ("parity.device.faults:sample_argmax_returned", "fail")]
+    ("device", "verdict"),
+    [pytest.param("numpy", "pass", marks=by_night), ("parity.device.faults:sample_argmax_returned", "fail")],
 )
 def test_a_cell_that_samples_is_judged(device, verdict, sampled_golden, tmp_path):
     golden = trusted(sampled_golden, sampled=True)

@@ -158,6 +158,7 @@ def test_a_history_or_a_page_that_cannot_be_written_takes_nothing_from_a_night(a
     assert "report " not in ended.out
 
 
+@by_night
 def test_cells_that_only_leaves_out_are_not_gone(again, night, cell_name, parity, tmp_path):
     again()
     ended = parity("nightly", night.matrix, "--out", tmp_path / "some", "--only", "*numpy*", "--workers", "1")

@@ -25,6 +25,7 @@ from parity.isolation import IsolatedFactory, ProcessLimits, process
 from parity.isolation.device import _KINDS
 from parity.isolation.wire import DTYPES, Malformed, packed, unpacked
 from parity.seam import Description, Poisonable
+from tests.sample import WHOLE
 
 ECHO = "tests.process.echo:echo"
 ROOT = Path(__file__).parents[2]
@@ -255,7 +256,7 @@ def test_every_array_travels_bit_for_bit(name, shape, noise):
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if WHOLE else 30, deadline=None)
 def test_a_damaged_message_is_refused(data):
     whole = bytearray(b"".join(packed({"is": "tap", "given": [np.ones((2, 2), ml_dtypes.bfloat16), (1, "x")]})))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -7,6 +7,7 @@ import pytest
 from parity.reports.page.past import past_from
 from tests.reports import nights
 from tests.reports.nights import BEFORE, RED, SINCE, name, past, step, unpack
+from tests.sample import by_night
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,7 @@ def test_later_nights_are_not_shown(frame, night):
     assert found.nights == SINCE + 1 and all(len(one.values) <= SINCE + 1 for one in found.series[RED])
 
 
+@by_night
 def test_the_real_history_tells_a_step(parity, night, tmp_path):
     history = pytest.importorskip("parity.history", reason="history is a part of its own")
     url, red = str(tmp_path / "history"), [one for one in night.results() if one.verdict == "fail"]
