@@ -17,7 +17,7 @@ from parity.references.hypotheses.mutating import head_of, layers_of
 from parity.references.products.attention import heads
 from parity.references.products.entering import LayerBack, entering_layer
 from parity.references.products.experts import mixture
-from parity.references.products.gated import mlp
+from parity.references.products.gated_mlp import mlp
 from parity.references.products.layers import whole_layer
 from parity.references.products.norms import behind_attention, behind_norm, of_norm
 from parity.references.products.product import Changed, Made, Parts, Product, entered, given, linear, projections

@@ -13,7 +13,8 @@ from torch import Tensor
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.hypotheses.routing import running
 from parity.references.products.activations import clamped_swiglu
-from parity.references.products.gated import Gated, Variant, variants, with_other
+from parity.references.products.gated import Gated, Variant, with_other
+from parity.references.products.gated_changes import variants
 from parity.references.products.product import LARGE, NARROW, Changed, Made, Product, kept_in
 
 
@@ -89,7 +90,7 @@ def mixture(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
                 yield says, partial(weighed, right, other, other)
                 yield f"{says}, of the down bias alone", partial(weighed, right, share, other)
                 yield f"{says}, but for the down bias", partial(weighed, right, other, share)
-            for says, other in _of_tiles(shares):
+            for says, other in (*_of_tiles(shares), *_of_one_row(shares)):
                 yield says, partial(weighed, right, other, other)
 
         def beside() -> Iterator[tuple[str, Any]]:
@@ -139,6 +140,19 @@ def _of_tiles(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
         for which, place in (("first", 0), ("last", -1)):
             says = f"rows sorted by expert in tiles of {size}, each by the expert of its {which} row"
             yield says, torch.cat([_by_tile(share, size, place) for share in shares])
+
+
+def _of_one_row(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """What experts weigh [R, E] where one row of each pass tells it for all."""
+    ranked = [share.sort(dim=1, descending=True) for share in shares]
+    for which, place in (("first", 0), ("last", -1)):
+        whole = torch.cat([share[place].expand_as(share) for share in shares])
+        yield f"the experts and shares of the pass' {which} row", whole
+        by_choice = [
+            torch.zeros_like(share).scatter(1, order.indices, order.values[place].expand_as(share))
+            for share, order in zip(shares, ranked, strict=True)
+        ]
+        yield f"choice by choice the shares of the pass' {which} row", torch.cat(by_choice)
 
 
 def _by_tile(share: Tensor, size: int, place: int) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from parity.references.hypotheses.mutating import layers_of
-from parity.references.products import attention, gated
+from parity.references.products import attention, gated_mlp
 from parity.references.products.experts import mixture
 from parity.references.products.fixed_points import entering
 from parity.references.products.halves import Second, SecondHalf, of_norms, of_router
@@ -33,7 +33,7 @@ def whole_layer(loop: Any, side: str, number: int, layer: Any, stack: ExitStack)
     The last is met by what attention must have given for the layer to end where it did: see `Product.back`.
     """
     attended = attention.heads(loop, side, number, layer, stack)
-    fed = (mixture if side == "target" else gated.mlp)(loop, side, number, layer, stack)
+    fed = (mixture if side == "target" else gated_mlp.mlp)(loop, side, number, layer, stack)
     streams = entered(layer, stack) if side == "target" else _before_mlp(layer, stack)
     layers = [(at, other) for at, other in layers_of(loop, side, "all") if at != number]
     beside = [("the first norm", layer.input_layernorm)]

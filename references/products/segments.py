@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parity.references.products import attention, gated
+from parity.references.products import attention, gated_changes
 from parity.references.products.attention.operands import Pass, Variant
 from parity.references.products.attention.projections import Anew, Projected, of_projections
 from parity.references.products.experts import other_shares
@@ -120,7 +120,7 @@ def _of_projections(loop: Any, one: LayerPasses, half: SecondHalf) -> Changes:
 
 def _of_second(loop: Any, one: LayerPasses, half: SecondHalf) -> Changes:
     changes = [*of_norms(one.layer, ()), *(of_router(one.layer, ()) if half.router is not None else ())]
-    changes += [(says, HalfChange(inner=variant)) for says, variant in gated.variants(half.fed, *half.act)]
+    changes += [(says, HalfChange(inner=variant)) for says, variant in gated_changes.variants(half.fed, *half.act)]
     changes += _of_shares(len(half.down)) if half.router is not None else []
     yield from ((says, LayerChange(half=change)) for says, change in changes)
 

@@ -37,7 +37,8 @@ from parity.references.products.attention.sums import _mixed, _tiled
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
 from parity.references.products.experts import _by_tile, gated_experts
 from parity.references.products.fixed_points import entering
-from parity.references.products.gated import Gated, _cut_by_rank
+from parity.references.products.gated import Gated
+from parity.references.products.gated_changes import _cut_by_rank
 from parity.references.products.halves import SecondHalf
 from parity.references.products.layers import _led_back
 from parity.references.products.norms import _streams, eps_of, normed
