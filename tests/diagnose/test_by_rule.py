@@ -52,6 +52,13 @@ def test_numbers_at_random_and_few_ones_follow_no_rule():
     assert in_rules(FACTS.of_rows(few), POSITION[few], DEPTH[few]) == ""
 
 
+def test_numbers_that_are_few_and_small_would_follow_some_rule_by_chance():
+    drawn = np.random.default_rng(0).integers(0, 4, (200, 6))
+    of = FACTS.of_rows(np.arange(len(POSITION)) % 3 == 0)
+    few = of.of_rows(np.arange(len(of.position)) < 6)
+    assert [in_rules(few, few.position, one) for one in drawn] == [""] * 200
+
+
 def test_depth_is_known_of_masked_rows_alone_and_facts_are_taken_row_by_row():
     assert FACTS.known("depth").tolist() == [-1, 0, 1, 2] * ROUNDS
     some = FACTS.of_rows(MASKED)

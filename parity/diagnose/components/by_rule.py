@@ -11,6 +11,13 @@ from parity.compare.facts import Facts
 LEAST, DISTINCT = 5, 3
 """Wrong rows that a rule has to make, and different numbers among them: it has one number of its own."""
 
+BITS = (12, 20)
+"""What numbers have to tell, in bits, of a rule as it is, of which there are tens, and of one of thousands: with seven
+bits less some rule would make them by chance."""
+
+Rule = tuple[str, str, int]
+"""From what it is counted, what is counted, and what is added."""
+
 LATE = 2
 """Wrong numbers that have to be those of the round before, where all the right ones are as well."""
 
@@ -29,6 +36,7 @@ def in_rules(facts: Facts, right: np.ndarray, found: np.ndarray) -> str:
     """
     if right.ndim != 1 or len(found) < LEAST or len(np.unique(found)) < DISTINCT:
         return ""
+    known = (len(found) - 1) * np.log2(float(np.ptp(found)) + 1)
     rules = [
         (rounded.format(base) if base else "", counted, int(left[0]))
         for base, numbers in _bases(facts, right)
@@ -36,7 +44,13 @@ def in_rules(facts: Facts, right: np.ndarray, found: np.ndarray) -> str:
         for counted, counts in _counts(facts)
         if (base or counted) and ((left := found - values - counts) == left[0]).all() and abs(int(left[0])) <= SMALL
     ]
-    return _said(*min(rules, key=lambda rule: rule[2] != 0)) if rules else ""
+    best = min(rules, key=_is_complex, default=None)
+    return _said(*best) if best and known >= BITS[_is_complex(best)] else ""
+
+
+def _is_complex(rule: Rule) -> bool:
+    """Whether a number is rounded, or something is added."""
+    return rule[2] != 0 or any(word in rule[0] for word in ("modulo", "multiple", "divided"))
 
 
 def round_late(facts: Facts, right: np.ndarray, found: np.ndarray) -> bool:
