@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from parity.references.hypotheses.masks import turning
-from parity.references.products.product import NARROW, Changed, Made, Product, entered, given, kept_in, linear
+from parity.references.products.product import NARROW, Changed, Made, Product, as_it_is, entered, given, kept_in, linear
 
 STEPS = (1, 2, 3, 4, 5, 6, 8, 16, 32, 64)
 """Positions by which a rotation may be off."""
@@ -184,16 +184,12 @@ def other_angles() -> Iterator[tuple[str, Callable[[Tensor, Tensor], Tensor]]]:
         yield f"frequencies in {name}", partial(_in_steps, frequency=low)
 
 
-def _as_it_is(x: Tensor) -> Tensor:
-    return x
-
-
 def _in_steps(
     at: Tensor,
     by: Tensor,
-    angle: Callable[[Tensor], Tensor] = _as_it_is,
-    position: Callable[[Tensor], Tensor] = _as_it_is,
-    frequency: Callable[[Tensor], Tensor] = _as_it_is,
+    angle: Callable[[Tensor], Tensor] = as_it_is,
+    position: Callable[[Tensor], Tensor] = as_it_is,
+    frequency: Callable[[Tensor], Tensor] = as_it_is,
 ) -> Tensor:
     return angle(torch.outer(position(at), frequency(by)))
 

@@ -19,7 +19,7 @@ from parity.references.hypotheses.mutating import layers_of
 from parity.references.products import attention
 from parity.references.products.activations import activations, swiglu
 from parity.references.products.attention import _of_layer, sums
-from parity.references.products.attention.changes import _as_it_is, _softmax_of
+from parity.references.products.attention.changes import _softmax_of
 from parity.references.products.attention.operands import Pass
 from parity.references.products.attention.projections import (
     Projected,
@@ -42,7 +42,7 @@ from parity.references.products.gated_changes import _cut_by_rank
 from parity.references.products.halves import SecondHalf
 from parity.references.products.layers import _led_back
 from parity.references.products.norms import _streams, eps_of, normed
-from parity.references.products.product import in_steps
+from parity.references.products.product import as_it_is, in_steps
 from parity.references.products.rotated import Rotation, _partly, rotations, turn, turned_to
 from tests.sample import WHOLE, first
 
@@ -208,7 +208,7 @@ SAME = {
         one, shared=partial(_running, width=10**6, values=True, total=True)
     ),
     "one tile alone": lambda one: replace(one, shared=partial(_apart, width=10**6, mean=False)),
-    "a softmax step by step": lambda one: _softmax_of(one, (_as_it_is,) * 3),
+    "a softmax step by step": lambda one: _softmax_of(one, (as_it_is,) * 3),
     "tiles merged by their sums": lambda one: replace(one, shared=partial(_merged, width=16, times=1.0)),
     "the sink beside the sum as it is": lambda one: replace(one, shared=partial(_sink_beside, times=1.0)),
     "a sum of tiles": partial(_mixed, mixing=partial(_tiled, width=16, dtype=torch.float32)),
@@ -264,9 +264,9 @@ def test_exponentials_about_a_constant_are_the_softmax_until_they_are_rounded():
         torch.ones(5, 5).tril().bool(),
         torch.ones(2).double(),
     )
-    about = _softmax_of(one, (_as_it_is,) * 3, about=10.0)
+    about = _softmax_of(one, (as_it_is,) * 3, about=10.0)
     assert torch.allclose(about.mixed(), one.mixed(), rtol=1e-12)
-    low = _softmax_of(one, (lambda x: in_steps(x, torch.tensor(1.0), 1024), _as_it_is, _as_it_is), about=10.0)
+    low = _softmax_of(one, (lambda x: in_steps(x, torch.tensor(1.0), 1024), as_it_is, as_it_is), about=10.0)
     assert not torch.allclose(low.mixed(), one.mixed(), rtol=1e-2)
 
 

@@ -113,17 +113,13 @@ def mixed_at(passes: Sequence[Pass], changes: Sequence[Variant], rows: Any) -> T
 
 def _masks_before(held: Sequence[Pass]) -> list[Variant]:
     """Each pass under the mask of the one before, which has fewer keys; the prefill's mask is taken for no other's."""
-    changes: list[Variant] = [_as_it_is, _as_it_is]
+    changes: list[Variant] = [lambda one: one] * 2
     for one, other in zip(held[2:], held[1:], strict=False):
         more = one.seen.shape[1] - other.seen.shape[1]
         alike = len(one.seen) == len(other.seen) and more >= 0
         seen = torch.nn.functional.pad(other.seen, (0, more)) if alike else one.seen
         changes.append(partial(replace, seen=seen))
     return changes[: len(held)]
-
-
-def _as_it_is(one: Pass) -> Pass:
-    return one
 
 
 def _anew(anew: Anew, maker: Projected, one: Pass) -> Pass:

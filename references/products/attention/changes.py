@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from parity.references.products.attention.operands import Pass, Variant
-from parity.references.products.product import FLOATS, NARROW, kept_in
+from parity.references.products.product import FLOATS, NARROW, as_it_is, kept_in
 from parity.references.products.rotated import rotations, turned_to
 
 LN2 = 0.6931471805599453
@@ -53,11 +53,11 @@ def of_scores() -> Iterator[tuple[str, Variant]]:
     for name, dtype in NARROW.items():
         low = partial(kept_in, dtype=dtype)
         for what, at in (("exponentials", 0), ("sum of the exponentials", 1), ("inverse of their sum", 2)):
-            steps = tuple(low if at == place else _as_it_is for place in range(3))
+            steps = tuple(low if at == place else as_it_is for place in range(3))
             yield f"the {what} in {name}", partial(_softmax_of, steps=steps)
         for about in ABOUT:
             says = f"the exponentials in {name}, of scores less {about:g} and not less the row's largest"
-            yield says, partial(_softmax_of, steps=(low, _as_it_is, _as_it_is), about=about)
+            yield says, partial(_softmax_of, steps=(low, as_it_is, as_it_is), about=about)
 
 
 ABOUT = (0.0, 4.0, 5.0, 8.0, 10.0, 12.0, 16.0, 20.0)
@@ -78,10 +78,6 @@ def _written(one: Pass, of: Callable[[Pass], slice], low: Callable[[Tensor], Ten
     for held in changed.values():
         held[:, some] = low(held[:, some])
     return replace(one, **changed)
-
-
-def _as_it_is(x: Tensor) -> Tensor:
-    return x
 
 
 def _scaled_queries(one: Pass, low: Callable[[Tensor], Tensor]) -> Pass:
