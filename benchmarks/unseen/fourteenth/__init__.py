@@ -1,0 +1,1 @@
+"""The fourteenth set, by the part of the pipeline."""
