@@ -68,7 +68,7 @@ def bounds_of(quantity: Quantity, facts: Facts, bad: np.ndarray) -> Iterator[Bou
         yield Bound(quantity.one.format(low), least, most, tried)
     if quantity.least and least > every[0]:
         yield Bound(quantity.least.format(low), least, None, tried)
-    if quantity.most and most < every[-1]:
+    if quantity.most and most < every[-1] and (most > 0 or not quantity.one):  # nothing is fewer than none
         yield Bound(quantity.most.format(high), None, most, tried)
     if every[0] < least < most < every[-1] and quantity.between:
         yield Bound(quantity.between.format(low, high), least, most, tried**2)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from parity.references.products.product import kept_in
+from parity.references.products.product import NARROW, kept_in
 
 Activation = Callable[[Tensor, Tensor], Tensor]
 """From gate and up, of one shape, to the inner activation."""
@@ -51,6 +51,9 @@ def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
     def clamped(side: Tensor) -> Tensor:
         return side.clamp(-limit, limit)
 
+    def gated_low(gate: Tensor, up: Tensor, low: Callable[[Tensor], Tensor]) -> Tensor:
+        return (clamped(up) + 1) * low(gated(gate.clamp(max=limit), torch.ones_like(up)))
+
     def cut_off(gate: Tensor, up: Tensor, cut: Callable[[Tensor], Tensor]) -> Tensor:
         return gated(gate.clamp(max=limit), clamped(up) + 1, cut)
 
@@ -64,6 +67,10 @@ def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
             kept_in(gate.clamp(max=limit), torch.bfloat16), kept_in(clamped(up), torch.bfloat16) + 1
         ),
     )
+    for name, dtype in NARROW.items():
+        low = partial(kept_in, dtype=dtype)
+        yield f"the sigmoid of gate in {name}", partial(cut_off, cut=partial(_sigmoid_low, low=low))
+        yield f"gate by its sigmoid in {name} before it meets up", partial(gated_low, low=low)
     for edge in (2, 3, 4, 5, 6, 8):
         for more, above in ((f" and 1 above {edge}", True), ("", False)):
             says = f"a sigmoid that is 0 below -{edge}{more}"
@@ -71,6 +78,10 @@ def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
     for reach in (2.0, 2.5, 3.0, 4.0):
         says = f"a sigmoid that is straight from -{reach:g} to {reach:g}"
         yield says, partial(cut_off, cut=partial(_hard, edge=reach))
+
+
+def _sigmoid_low(x: Tensor, low: Callable[[Tensor], Tensor]) -> Tensor:
+    return low(torch.sigmoid(x))
 
 
 def _hard(x: Tensor, edge: float) -> Tensor:
@@ -84,8 +95,20 @@ def _cut_sigmoid(x: Tensor, edge: float, above: bool = True) -> Tensor:
     return torch.where(x > edge, 1.0, shares) if above else shares
 
 
+def _in_between(gate: Tensor, up: Tensor, low: Callable[[Tensor], Tensor]) -> Tensor:
+    return low(F.silu(gate)) * up
+
+
+def _sigmoid_in(gate: Tensor, up: Tensor, low: Callable[[Tensor], Tensor]) -> Tensor:
+    return gate * _sigmoid_low(gate, low) * up
+
+
 def plain_activations() -> Iterator[tuple[str, Activation]]:
     """Other activations of a Llama layer's, each with what it says."""
+    for name, dtype in NARROW.items():
+        low = partial(kept_in, dtype=dtype)
+        yield f"SiLU of gate in {name} before it meets up", partial(_in_between, low=low)
+        yield f"the sigmoid of gate in {name}", partial(_sigmoid_in, low=low)
     yield "GELU for SiLU", lambda gate, up: F.gelu(gate) * up
     yield "GELU's tanh form for SiLU", lambda gate, up: F.gelu(gate, approximate="tanh") * up
     yield "GELU's sigmoid form for SiLU", lambda gate, up: gate * torch.sigmoid(1.702 * gate) * up

@@ -10,6 +10,7 @@ import pytest
 
 from parity import limits
 from parity.compare.facts import Facts, _config, _numbers
+from parity.compare.quantities import QUANTITIES, bounds_of
 from parity.compare.relations import relation, separating
 from parity.compare.rows import stage_rows
 
@@ -148,6 +149,16 @@ def test_two_conditions_are_told_only_where_the_second_is_worth_its_words():
     bad = (SEEN.round > 0) & (np.arange(len(SEEN.round)) != len(SEEN.round) - 3)
     count = int(bad.sum())
     assert relation(bad, np.ones_like(bad), SEEN) == f"verify rows only: {count} of {count + 1} rows, and no other"
+
+
+def test_nothing_is_never_told_with_fewer():
+    accepts = replace(SEEN, accepts=np.where(SEEN.round > 0, SEEN.round % 3, -1))
+    (quantity,) = (one for one in QUANTITIES if one.fact == "accepts")
+    assert [bound.says for bound in bounds_of(quantity, accepts, accepts.accepts == 0)] == [
+        "rounds that accept nothing"
+    ]
+    some = [bound.says for bound in bounds_of(quantity, accepts, accepts.accepts == 1)]
+    assert some[0] == "rounds that accept one draft" and "rounds that accept one draft or fewer" in some
 
 
 def test_rows_at_random_have_nothing_in_common():

@@ -38,6 +38,7 @@ RULES = {
     f"columns {BEST[(BEST >= 64) & (BEST < 128)].min()} to": chosen(without(64, 128)),
     "the best of columns": chosen(60 + SCORES[:, 60:140].argmax(axis=1)),
     "the choice of rank 2": chosen(NEXT),
+    "the largest magnitude, whatever its sign": chosen(np.abs(SCORES).argmax(axis=1)),
     "the worst, not the best": chosen(SCORES.argmin(axis=1)),
     "the id modulo 128": chosen(BEST, TOKENS[BEST] % 128),
     "the column of the scores": chosen(BEST, BEST),

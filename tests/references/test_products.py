@@ -19,7 +19,7 @@ from parity.references.hypotheses.mutating import layers_of
 from parity.references.products import attention
 from parity.references.products.activations import activations, swiglu
 from parity.references.products.attention import _of_layer, sums
-from parity.references.products.attention.changes import _softmax_of
+from parity.references.products.attention.changes import _of_tile_before, _softmax_of
 from parity.references.products.attention.operands import Pass
 from parity.references.products.attention.projections import (
     Projected,
@@ -35,10 +35,10 @@ from parity.references.products.attention.projections import (
 from parity.references.products.attention.scaled import _scaled, _scored, _without_faint, _without_far
 from parity.references.products.attention.sums import _mixed, _tiled
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
-from parity.references.products.experts import _by_tile, gated_experts
+from parity.references.products.experts import _by_tile, _of_one_row, gated_experts
 from parity.references.products.fixed_points import entering
 from parity.references.products.gated import Gated
-from parity.references.products.gated_changes import _cut_by_rank
+from parity.references.products.gated_changes import _by_other_scales, _cut_by_rank
 from parity.references.products.halves import SecondHalf
 from parity.references.products.layers import _led_back
 from parity.references.products.norms import _streams, eps_of, normed
@@ -276,6 +276,28 @@ def test_rows_of_a_tile_go_through_the_expert_of_its_first_or_last_one():
     assert torch.equal(first, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.9, 0.1, 0.0]]))
     assert torch.equal(last, torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.9, 0.1]]))
     assert torch.equal(_by_tile(share, 1, 0), share) and torch.equal(_by_tile(share[:0], 3, 0), share[:0])
+
+
+def test_one_row_of_a_pass_tells_what_experts_weigh_in_all_of_its_rows():
+    shares = [torch.tensor([[0.6, 0.4, 0.0], [0.0, 0.3, 0.7]]), torch.tensor([[0.9, 0.1, 0.0]])]
+    made = dict(_of_one_row(shares))
+    assert torch.equal(made["the experts and shares of the pass' first row"][1], shares[0][0])
+    assert torch.allclose(made["choice by choice the shares of the pass' first row"][1], torch.tensor([0.0, 0.4, 0.6]))
+    assert all(torch.equal(taken[2], shares[1][0]) for taken in made.values())
+
+
+def test_keys_of_a_tile_that_a_buffer_had_before():
+    keys = torch.arange(10.0)[None, :, None]
+    assert _of_tile_before(keys, 3, every=1)[0, :, 0].tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 5, 6]
+    assert _of_tile_before(keys, 3, every=2)[0, :, 0].tolist() == [0, 1, 2, 0, 1, 2, 6, 7, 8, 6]
+
+
+def test_a_block_keeps_its_codes_and_has_the_scales_of_another():
+    codes = torch.full((1, 2, 64), 1.5).double()
+    weight = codes * torch.tensor([0.25] * 32 + [4.0] * 32)
+    other = _by_other_scales(weight, [1, 0])
+    assert torch.equal(other, codes * torch.tensor([4.0] * 32 + [0.25] * 32))
+    assert torch.equal(_by_other_scales(weight, [0, 1]), weight)
 
 
 def test_keys_keep_the_scale_of_the_pass_that_wrote_them():

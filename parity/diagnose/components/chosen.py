@@ -101,6 +101,8 @@ def rules_of_one(chosen: Chosen, told: bool) -> Iterator[str]:
     yield from _by_range(chosen)
     yield from filter(None, [by_lanes(chosen.mine, chosen.theirs, len(chosen.tokens))])
     if (chosen.theirs >= 0).all() and (chosen.mine >= 0).all():
+        if _makes(np.abs(chosen.scores), chosen):
+            yield "the largest magnitude, whatever its sign"
         yield from _never(chosen)
         yield from _inside(chosen)
         yield from _of_rank(chosen) if told else ()

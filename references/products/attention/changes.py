@@ -21,16 +21,35 @@ def of_operands() -> Iterator[tuple[str, Variant]]:
     """Operands in fewer bits, or of the row beside."""
     for name, dtype in FLOATS.items():
         for what, sides in {"queries": "q", "keys": "k", "values": "v", "keys and values": "kv"}.items():
-            yield f"{what} in fp8 ({name})", partial(_rounded, sides=sides, low=partial(_low, dtype=dtype))
+            yield f"{what} in fp8 ({name})", partial(_changed, sides=sides, change=partial(_low, dtype=dtype))
         yield f"the shares in fp8 ({name})", partial(_shares, change=partial(_low, dtype=dtype))
         for whose, of in WRITTEN.items():
             yield f"keys and values {whose} in fp8 ({name})", partial(_written, of=of, low=partial(_low, dtype=dtype))
     for name, dtype in NARROW.items():
         for what, side in {"queries": "q", "keys": "k", "values": "v"}.items():
-            yield f"{what} in {name}", partial(_rounded, sides=side, low=partial(kept_in, dtype=dtype))
+            yield f"{what} in {name}", partial(_changed, sides=side, change=partial(kept_in, dtype=dtype))
+    for what, sides in {"keys": "k", "values": "v", "keys and values": "kv"}.items():
+        for tile in TILES:
+            for says, every in (
+                (f"of the tile of {tile} before, from its second on", 1),
+                (f"of each pair's first tile of {tile}", 2),
+            ):
+                change = partial(_of_tile_before, tile=tile, every=every)
+                yield f"the {what} {says}", partial(_changed, sides=sides, change=change)
     for what, side in {"keys": "k", "values": "v"}.items():
         for step, where in ((1, "before"), (-1, "behind")):
             yield f"the {what} of the row {where}", partial(_rolled, side=side, step=step)
+
+
+TILES = (8, 16, 32, 64, 128)
+"""Keys that a kernel may load together."""
+
+
+def _of_tile_before(x: Tensor, tile: int, every: int) -> Tensor:
+    """Rows [G, T, D] that a buffer had before: of each tile but the first, or of every second one."""
+    places = torch.arange(x.shape[1])
+    late = places // tile % 2 == 1 if every == 2 else places >= tile
+    return x[:, torch.where(late, places - tile, places)]
 
 
 def of_scores() -> Iterator[tuple[str, Variant]]:
@@ -167,8 +186,8 @@ def _low(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.bfloat16().to(dtype).double()  # a device has them in bfloat16 before
 
 
-def _rounded(one: Pass, sides: str, low: Callable[[Tensor], Tensor]) -> Pass:
-    changed: dict[str, Any] = {side: low(getattr(one, side)) for side in sides}
+def _changed(one: Pass, sides: str, change: Callable[[Tensor], Tensor]) -> Pass:
+    changed: dict[str, Any] = {side: change(getattr(one, side)) for side in sides}
     return replace(one, **changed)
 
 
