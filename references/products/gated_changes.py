@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import permutations
 
 import torch
 from torch import Tensor
@@ -81,7 +82,7 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
             if width < of.x.shape[1]:
                 says = f"gate and up added up in {name} behind each tile of {width} inputs"
                 yield says, partial(with_other, multiply=partial(_in_tiles, width=width, low=dtype))
-    yield from _of_scales(of.x.shape[1])
+    yield from _of_scales(of.x.shape[1], len(of.gate))
     for name, low in in_formats():
         yield f"what gate and up give in {name}", partial(_given_in, low=low)
     for first in range(0, of.x.shape[1] - TILE, TILE):
@@ -109,32 +110,41 @@ def _in_tiles(x: Tensor, weight: Tensor, width: int, low: torch.dtype) -> Tensor
     return total
 
 
-def _of_scales(width: int) -> Iterator[tuple[str, Variant]]:
-    """Blocks of inputs by the scales of others: all by those beside, or one by another's."""
+def _of_scales(width: int, experts: int) -> Iterator[tuple[str, Variant]]:
+    """Block scales of others: of the blocks beside, of one block in another's place, of the same block of an expert."""
     count = width // BLOCK
+    if width % BLOCK:
+        return
     orders = {f"the block {where}": [(at - step) % count for at in range(count)] for where, step in BESIDE.items()}
-    for at in range(count) if count <= BLOCKS else ():
-        for other in {*range(count)} - {at}:
-            order = [*range(count)]
-            order[at] = other
-            orders[
-                f"inputs {BLOCK * other} to {BLOCK * other + BLOCK - 1} for {BLOCK * at} to {BLOCK * at + BLOCK - 1}"
-            ] = order
-    for whose, order in orders.items() if width % BLOCK == 0 and count > 1 else ():
-        for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
-            change = partial(_by_other_scales, order=order)
+    for at, other in permutations(range(count), 2) if count <= BLOCKS else ():
+        taken, own = (f"{BLOCK * one} to {BLOCK * one + BLOCK - 1}" for one in (other, at))
+        orders[f"inputs {taken} for {own}"] = [other if one == at else one for one in range(count)]
+    changes = {whose: partial(_by_other_scales, order=order) for whose, order in orders.items() if count > 1}
+    for whose, those in _scales_of_experts(experts):
+        changes[whose] = partial(_by_other_scales, order=range(count), experts=those)
+    for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
+        for whose, change in changes.items():
             yield f"block scales of {says} are those of {whose}", partial(_changed, sides=sides, change=change)
 
 
+def _scales_of_experts(count: int) -> Iterator[tuple[str, list[int]]]:
+    """Experts whose scales may be taken for each of so many, by what they are called."""
+    if count > 1:
+        yield "expert 0", [0] * count
+        for where, step in BESIDE.items():
+            yield f"the expert {where}", [(one - step) % count for one in range(count)]
+
+
 BESIDE = {"before": 1, "behind": -1}
-"""Steps to the blocks beside one."""
+"""Steps to the blocks, or experts, beside one."""
 
 
-def _by_other_scales(weight: Tensor, order: Sequence[int]) -> Tensor:
+def _by_other_scales(weight: Tensor, order: Sequence[int], experts: Sequence[int] | None = None) -> Tensor:
     """Weights [E, I, H] whose blocks of inputs keep their codes and have the scales of others: powers of two."""
     blocks = weight.unflatten(-1, (-1, BLOCK))
     scales = blocks.abs().amax(-1, keepdim=True).clamp(min=1e-30).log2().floor().exp2()
-    other: Tensor = (blocks / scales * scales[..., list(order), :]).flatten(-2)
+    taken = scales if experts is None else scales[list(experts)]
+    other: Tensor = (blocks / scales * taken[..., list(order), :]).flatten(-2)
     return other
 
 

@@ -298,6 +298,8 @@ def test_a_block_keeps_its_codes_and_has_the_scales_of_another():
     other = _by_other_scales(weight, [1, 0])
     assert torch.equal(other, codes * torch.tensor([4.0] * 32 + [0.25] * 32))
     assert torch.equal(_by_other_scales(weight, [0, 1]), weight)
+    both = torch.cat((weight, 8 * weight))
+    assert torch.equal(_by_other_scales(both, [0, 1], experts=[0, 0]), torch.cat((weight, weight)))
 
 
 def test_keys_keep_the_scale_of_the_pass_that_wrote_them():
