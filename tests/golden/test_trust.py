@@ -14,8 +14,8 @@ from parity.compare.between import compare_devices
 from parity.compare.rebased import RebasedGolden
 from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.failing_run import FailingRun, failing_run, find_failing_run
+from parity.diagnose.prompt_evidence import PromptEvidence
 from parity.diagnose.ranks import RankView, first_failing_rank
-from parity.diagnose.trials import PromptTrials
 from parity.diagnose.whole import DiagnosisRequest
 from parity.errors import UsageError
 from parity.gates.context import GateContext
@@ -31,7 +31,7 @@ from tests.golden.edits import rewrite
 JUDGES = (
     *(api.compare_dumps, api.gate_device, api.diagnose_device, api.reduce_failure, api.run_device, api.worst_slices),
     *(compare.compare, compare_devices, basis, RebasedGolden.__init__, CounterfactualGolden.__init__),
-    *(GateContext, DiagnosisRequest, FailingRun, PromptTrials, failing_run, find_failing_run, first_failing_rank),
+    *(GateContext, DiagnosisRequest, FailingRun, PromptEvidence, failing_run, find_failing_run, first_failing_rank),
     *(judge_cell, night_of, run_view),
     *(engines.matrix, faults.FaultRunRequest, reduce.Reducer, calibrate.CalibrationRequest),
     *(builders.builder, builders.device, builders.gate_context, producers.counterfactuals),
