@@ -53,7 +53,8 @@ def engines(
 
     if len(set(devices)) != len(devices):
         raise UsageError("parity engines: name every --device once")
-    held, absent = limits(**isolation), dict[str, str]()
+    held = limits(**isolation)
+    absent: dict[str, str] = {}
     if not devices:
         devices, absent = present_engines()
     opened = open_judging(golden)

@@ -11,12 +11,9 @@ from parity.compare.facts import Facts
 LEAST, DISTINCT = 5, 3
 """Wrong rows that a rule has to make, and different numbers among them: it has one number of its own."""
 
-BITS = (12, 20)
-"""What numbers have to tell, in bits, of a rule as it is, of which there are tens, and of one of thousands: with seven
-bits less some rule would make them by chance."""
-
-Rule = tuple[str, str, int]
-"""From what it is counted, what is counted, and what is added."""
+BITS = {False: 12, True: 20}
+"""What numbers have to tell, in bits, of a rule as it is, of which there are tens, and of one that rounds or adds, of
+which there are thousands: with seven bits less some rule would make them by chance."""
 
 LATE = 2
 """Wrong numbers that have to be those of the round before, where all the right ones are as well."""
@@ -38,19 +35,15 @@ def in_rules(facts: Facts, right: np.ndarray, found: np.ndarray) -> str:
         return ""
     known = (len(found) - 1) * np.log2(float(np.ptp(found)) + 1)
     rules = [
-        (rounded.format(base) if base else "", counted, int(left[0]))
-        for base, numbers in _bases(facts, right)
-        for rounded, values in _roundings(numbers)
+        (rounded or int(left[0]) != 0, said, counted, int(left[0]))
+        for said, values, rounded in _bases(facts, right)
         for counted, counts in _counts(facts)
-        if (base or counted) and ((left := found - values - counts) == left[0]).all() and abs(int(left[0])) <= SMALL
+        if (said or counted) and ((left := found - values - counts) == left[0]).all() and abs(int(left[0])) <= SMALL
     ]
-    best = min(rules, key=_is_complex, default=None)
-    return _said(*best) if best and known >= BITS[_is_complex(best)] else ""
-
-
-def _is_complex(rule: Rule) -> bool:
-    """Whether a number is rounded, or something is added."""
-    return rule[2] != 0 or any(word in rule[0] for word in ("modulo", "multiple", "divided"))
+    if not rules:
+        return ""
+    rounds_or_adds, base, counted, added = min(rules, key=lambda rule: rule[0])
+    return _said(base, counted, added) if known >= BITS[rounds_or_adds] else ""
 
 
 def round_late(facts: Facts, right: np.ndarray, found: np.ndarray) -> bool:
@@ -69,15 +62,22 @@ def _keys(facts: Facts) -> list[tuple[int, int, int]]:
 
 
 def _said(base: str, counted: str, added: int) -> str:
-    parts = [base, counted, str(added) if added > 0 or not (base or counted) else ""]
+    parts = [base, counted, str(added) if added > 0 else ""]
     said = " plus ".join(filter(None, parts))
     return f"{said} less {-added}" if added < 0 else said
 
 
-def _bases(facts: Facts, right: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """What a number may be counted from, in words, and its values; those that are known of all rows."""
+def _bases(facts: Facts, right: np.ndarray) -> Iterator[tuple[str, np.ndarray, bool]]:
+    """What a number may be counted from, in words, its values, and whether they are rounded."""
+    yield "", np.zeros_like(right), False
+    for base, numbers in _known(facts, right):
+        for number, (rounded, values) in enumerate(_roundings(numbers)):
+            yield rounded.format(base), values, number > 0
+
+
+def _known(facts: Facts, right: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """What is known of all rows."""
     depth = facts.known("depth")
-    yield "", np.zeros_like(right)
     if (depth >= 0).all():
         yield "what is meant in the first masked row", right - depth
         yield "the position of the first masked row", facts.position - depth

@@ -38,7 +38,10 @@ def of_operands() -> Iterator[tuple[str, Variant]]:
                 yield f"the {what} {says}", partial(_changed, sides=sides, change=change)
     for what, side in {"keys": "k", "values": "v"}.items():
         for step, where in ((1, "before"), (-1, "behind")):
-            yield f"the {what} of the row {where}", partial(_rolled, side=side, step=step)
+            yield (
+                f"the {what} of the row {where}",
+                partial(_changed, sides=side, change=partial(torch.roll, shifts=step, dims=1)),
+            )
 
 
 TILES = (8, 16, 32, 64, 128)
@@ -149,7 +152,7 @@ def of_groups(groups: int) -> Iterator[tuple[str, Variant]]:
     """Heads that take another of so many kv groups."""
     for one in range(groups) if groups > 1 else ():
         for what, sides in {"keys and values": "kv", "keys": "k", "values": "v"}.items():
-            yield f"the {what} of group {one}", partial(_of_group, sides=sides, group=one)
+            yield f"the {what} of group {one}", partial(_changed, sides=sides, change=partial(_of_group, group=one))
         for other in range(one + 1, groups):
             yield f"kv groups {one} and {other} exchanged", _exchanged(one, other, "kv")
             yield f"the keys of groups {one} and {other} exchanged", _exchanged(one, other, "k")
@@ -160,17 +163,12 @@ def of_groups(groups: int) -> Iterator[tuple[str, Variant]]:
     )
     for step, where in ((1, "behind"), (-1, "before")):
         for what, sides in {"the kv group": "kv", "the keys of the group": "k", "the values of the group": "v"}.items():
-            yield f"{what} {where}", partial(_other_group, sides=sides, step=step)
+            yield f"{what} {where}", partial(_changed, sides=sides, change=partial(torch.roll, shifts=-step, dims=0))
 
 
-def _of_group(one: Pass, sides: str, group: int) -> Pass:
-    changed: dict[str, Any] = {side: getattr(one, side)[[group] * len(one.k)] for side in sides}
-    return replace(one, **changed)
-
-
-def _other_group(one: Pass, sides: str, step: int) -> Pass:
-    changed: dict[str, Any] = {side: getattr(one, side).roll(-step, 0) for side in sides}
-    return replace(one, **changed)
+def _of_group(x: Tensor, group: int) -> Tensor:
+    """Keys or values [G, T, D] that are all one group's."""
+    return x[[group] * len(x)]
 
 
 def of_sinks() -> Iterator[tuple[str, Variant]]:
@@ -188,11 +186,6 @@ def _low(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _changed(one: Pass, sides: str, change: Callable[[Tensor], Tensor]) -> Pass:
     changed: dict[str, Any] = {side: change(getattr(one, side)) for side in sides}
-    return replace(one, **changed)
-
-
-def _rolled(one: Pass, side: str, step: int) -> Pass:
-    changed: dict[str, Any] = {side: getattr(one, side).roll(step, 1)}
     return replace(one, **changed)
 
 
