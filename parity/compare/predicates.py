@@ -75,13 +75,14 @@ def passes(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
 
 
 def layers(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    """One layer, odd or even ones, or from one on; where the rows are of several."""
+    """Which layers, where the rows are of several."""
     if facts.layer is None or not bad.any():
         return
-    tried = len(np.unique(facts.layer))
-    for rule in layer_rules(int(facts.layer[bad].min()), int(facts.layer[bad].max())):
-        holds = partial(_of_layers, rule)
-        yield Predicate(rule.says, holds, tried if rule.chosen else 1, behind=rule.says)
+    every, told = np.unique(facts.layer), set()
+    for rule in layer_rules(np.unique(facts.layer[bad]).tolist(), len(every)):
+        if (which := tuple(rule.holds(every).tolist())) not in told:
+            told.add(which)
+            yield Predicate(rule.says, partial(_of_layers, rule), rule.tried, behind=rule.says)
 
 
 def _of_layers(rule: LayerRule, facts: Facts) -> np.ndarray:

@@ -114,7 +114,8 @@ class CauseSearch:
         named = self.trials.golden.declared.get(stage)
         layer = named.layer if named else None
         for number, (hypothesis, value) in enumerate(self.known):
-            elsewhere = isinstance(value, int) and hypothesis.layered and value != layer
+            layers = value if isinstance(value, tuple) else (value,)
+            elsewhere = hypothesis.layered and not isinstance(value, str) and layer not in layers
             if can_show_in(hypothesis, [stage]) and not elsewhere and stage != self.causes[number].stage:
                 says = f"it shows at {stage} as well, which fails with it all the same"
                 self.causes[number] = replace(self.causes[number], doubted=says)
@@ -265,9 +266,10 @@ class CauseSearch:
         self.known, left = found
         self.left = {name: residual for name, residual in left.items() if not self._is_the_references(residual)}
         values = {hypothesis.id: (hypothesis.describe(value), value) for hypothesis, value in self.known}
+        remaining = sum(not residual.settled for residual in self.left.values())
         for number, cause in enumerate(self.causes):
             says, value = values[cause.hypothesis]
-            self.causes[number] = replace(cause, says=says, value=value)
+            self.causes[number] = replace(cause, says=says, value=value, remaining=remaining)
         return True
 
     def _name_cause(self, first: Residual) -> bool:

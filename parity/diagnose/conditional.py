@@ -32,7 +32,6 @@ class Conditional:
     values: tuple[Any, ...] = ()
     fit: FitRange | None = None
     infer: Callable[[Recorded, Recorded], Any] | None = None
-    layered: bool = False
     part: str = ""
 
     @property
@@ -49,6 +48,11 @@ class Conditional:
     def cost(self) -> int:
         """The hypothesis' own."""
         return self.of.cost
+
+    @property
+    def layered(self) -> bool:
+        """The hypothesis' own."""
+        return self.of.layered
 
     @property
     def passes(self) -> str:

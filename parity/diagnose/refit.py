@@ -1,6 +1,7 @@
-"""A parameter that was fitted where a cause shows first, fitted anew over the stages that it should explain.
+"""The value of a cause, found where it shows first, found anew over the stages that it should explain.
 
 A threshold (a margin, a capacity) explains the rows of one stage at many values; those of another narrow them down.
+What is wrong in one layer may be wrong in others too: those are the layers that fail, and pass with it.
 """
 
 from __future__ import annotations
@@ -29,19 +30,41 @@ def refitted(
         rounds: how many of the prompt's rounds are judged.
     """
     for number, (hypothesis, value) in enumerate(known):
-        if hypothesis.fit is None or not isinstance(value, int | float):
-            continue
         wrong = [name for name, each in start.items() if each.red and can_show_in(hypothesis, trials.segment(each))]
         others = (*known[:number], *known[number + 1 :])
         if first.stage not in wrong or len(wrong) < 2:
             continue
-        other = _fitted(hypothesis, value, partial(_left, trials, others, wrong, rounds))
+        if hypothesis.layered and isinstance(value, int | tuple):
+            other, wrong = _layers(trials, others, hypothesis, value, wrong, rounds)
+        elif hypothesis.fit is not None and isinstance(value, int | float):
+            other = _fitted(hypothesis, value, partial(_left, trials, others, wrong, rounds))
+        else:
+            continue
         again = (*known[:number], (hypothesis, other), *known[number + 1 :])
-        left = attempt(partial(trials.residuals, again, rounds))
-        before = wrong[: wrong.index(first.stage) + 1]
+        left = attempt(partial(trials.residuals, again, rounds)) if first.stage in wrong else None
+        before = wrong[: wrong.index(first.stage) + 1] if left is not None else []
         if left is not None and all(name in left and start[name].settled_by(left[name]) for name in before):
             return again, left
     return None
+
+
+def _layers(
+    trials: PromptTrials,
+    others: Sequence[Assumption],
+    hypothesis: CheckableHypothesis,
+    value: int | tuple[int, ...],
+    wrong: Sequence[str],
+    rounds: int,
+) -> tuple[tuple[int, ...], list[str]]:
+    """The layers of these stages that a hypothesis brings back to their floors, with its own, and their stages."""
+    names = trials.golden.declared
+    layers = {name: names[name].layer for name in wrong if name in names}
+    own = value if isinstance(value, tuple) else (value,)
+    every = tuple(sorted({*own, *(layer for layer in layers.values() if layer is not None)}))
+    change = attempt(partial(trials.weigh, others, [(hypothesis, every)], rounds, wrong))
+    settled = {name: change is not None and change.before[name].settled_by(change.after[name]) for name in wrong}
+    kept = {layer for layer in every if all(settled[name] for name in wrong if layers.get(name) == layer)}
+    return tuple(sorted({*own, *kept})), [name for name in wrong if layers.get(name) in kept]
 
 
 def _left(

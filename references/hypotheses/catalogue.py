@@ -91,7 +91,7 @@ class Hypothesis:
         values: discrete values to try, the most usual first.
         fit: a parameter to fit beside them.
         infer: reads the value out of (device, golden) tensors; None where they do not tell.
-        layered: `value` may also be "all", "even", "odd" or the number of a layer.
+        layered: `value` may also be "all", "even", "odd", the number of a layer, or several of them.
         fix: the usual place of the fix.
         seen: where it was met in public.
         cost: 1 shows in one stage, 2 needs verify rounds, 3 needs another prompt or a free generation.
@@ -134,8 +134,18 @@ class Hypothesis:
         """What is wrong, with this value of the parameter; a fitted one to seven digits, as far as it is known."""
         where = {"all": "", "even": " in even layers", "odd": " in odd layers"}
         if self.layered:
-            return self.says + where.get(value, f" in layer {value}")
+            return self.says + (where[value] if isinstance(value, str) else f" in {_numbered(value)}")
         return self.says.format(value=float(f"{value:.7g}") if isinstance(value, float) else value)
+
+
+def _numbered(layers: int | tuple[int, ...]) -> str:
+    """One layer, a run of layers, or several, in words."""
+    if isinstance(layers, int):
+        return f"layer {layers}"
+    first, *_, last = layers
+    if len(layers) > 2 and layers == tuple(range(first, last + 1)):
+        return f"layers {first} to {last}"
+    return f"layers {', '.join(map(str, layers[:-1]))} and {last}"
 
 
 def apart(

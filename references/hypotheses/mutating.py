@@ -15,8 +15,8 @@ from parity.references.hypotheses.lazily import Loop, Tensor, torch
 Layer = Any
 """A layer of either model: transformers declares no types for the modules in one."""
 
-Layers = int | str
-"""A number of a layer, or "all", "even" or "odd" ones."""
+Layers = int | str | tuple[int, ...]
+"""A number of a layer, several numbers, or "all", "even" or "odd" ones."""
 
 
 class NotApplicable(Exception):
@@ -97,13 +97,16 @@ def leaving(module: Layer, change: Callable[[Any], Any]) -> Iterator[None]:
 
 
 def chosen(layers: Iterable[int], value: Layers) -> list[int]:
-    """Which of these layer numbers a value means: all, even, odd, or one number.
+    """Which of these layer numbers a value means: all, even, odd, one number, or several.
 
     Raises:
         NotApplicable: none of them.
     """
     parity = {"all": (0, 1), "even": (0,), "odd": (1,)}
-    wanted = [layer for layer in layers if (layer % 2 in parity[value] if isinstance(value, str) else layer == value)]
+    if isinstance(value, str):
+        wanted = [layer for layer in layers if layer % 2 in parity[value]]
+    else:
+        wanted = [layer for layer in layers if layer in (value if isinstance(value, tuple) else (value,))]
     if not wanted:
         raise NotApplicable(f"layer {value} is not among those it could concern")
     return wanted

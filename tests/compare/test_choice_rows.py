@@ -27,7 +27,6 @@ from parity.compare.choices import (
 from parity.compare.report import OwnExperts, Place, conclude, exit_code, join
 from parity.compare.rows import StageRows
 from parity.compare.scores import _slack, _summed, members, paired, scores_of, shared
-from parity.compare.siblings import layers_in_common
 from parity.golden.ranks import SUM
 from parity.policy import Row
 from parity.stages import declared
@@ -268,24 +267,6 @@ def test_experts_of_the_runs_own_are_told_and_beyond_what_rounding_explains_inco
     )
     known = "force the golden's experts in the run, or compare where the reference can run again"
     assert str(replace(own, lack="no room")) == f"{said}, and nothing says what these make of them (no room): {known}"
-
-
-@pytest.mark.parametrize(
-    ("failing", "judged_", "says"),
-    [
-        ([2], [0, 1, 2, 3], "layer 2 only (1 of 4)"),
-        ([1, 3], [0, 1, 2, 3], "odd layers only (2 of 4)"),
-        ([0, 2], [0, 1, 2, 3], "even layers only (2 of 4)"),
-        ([2, 3], [0, 1, 2, 3], "from layer 2 on (2 of 4)"),
-        ([0, 1, 2], [0, 1, 2, 3], "up to layer 2 (3 of 4)"),
-        ([0, 1, 3], [0, 1, 2, 3], "layers 0, 1, 3 (3 of 4)"),
-        ([0, 1], [0, 1], "every layer (2 of 2)"),
-        ([0], [0], ""),
-        ([], [0, 1], ""),
-    ],
-)
-def test_what_failing_layers_have_in_common_is_said(failing, judged_, says):
-    assert layers_in_common(failing, judged_) == says
 
 
 @pytest.mark.parametrize(
