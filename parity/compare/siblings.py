@@ -9,7 +9,6 @@ from math import comb
 
 import numpy as np
 
-
 STRIDES = {3: "third", 4: "fourth"}
 """Layers of which one in so many may be wrong: ranks, stages of a pipeline and repeated blocks take them by turns."""
 
