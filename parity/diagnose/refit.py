@@ -32,6 +32,7 @@ def refitted(
     for number, (hypothesis, value) in enumerate(known):
         wrong = [name for name, each in start.items() if each.red and can_show_in(hypothesis, trials.segment(each))]
         others = (*known[:number], *known[number + 1 :])
+        other: float | tuple[int, ...]
         if first.stage not in wrong or len(wrong) < 2:
             continue
         if hypothesis.layered and isinstance(value, int | tuple):
