@@ -16,7 +16,7 @@ PAGE = 16
 @fault(
     "draft-values-in-int8",
     "the drafter's values are kept in int8, with one scale for all rows of a pass",
-    "drafter.layers.0.attn_out",
+    "kv.drafter.0.v",
     "prefill",
     "value caches of the drafter, every layer: int8",
 )
