@@ -1,0 +1,1 @@
+"""The fifteenth set, by the part of the pipeline."""
