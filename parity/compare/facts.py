@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from parity.compare.entered import entered_tokens
+from parity.compare.loads import Loads
 from parity.compare.routed import Routed, routed
 from parity.compare.rows import Clock, StageRows
 from parity.errors import UsageError
@@ -25,6 +26,10 @@ CHOSEN = ("tokens", "draft_tokens")
 
 LATER = ("row", "ahead", "start", "end")
 """What is known of passes behind the prefill alone: there it would be the prompt's length, or nothing."""
+
+
+LOADS = ("least_load", "most_load", "first_place", "last_place")
+"""What is known of rows by how many an expert runs."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Facts:
         due: of a choice, the golden's id; -1 in other stages.
         largest: the largest magnitude in the golden's row, float64; -1 of ids.
         best, least_share: of rows behind a router the expert of the largest score and the smallest routing weight.
+        least_load, most_load, first_place, last_place: of the same rows, see `Loads`.
     """
 
     prompt: np.ndarray
@@ -69,6 +75,10 @@ class Facts:
     largest: np.ndarray | None = None
     best: np.ndarray | None = None
     least_share: np.ndarray | None = None
+    least_load: np.ndarray | None = None
+    most_load: np.ndarray | None = None
+    first_place: np.ndarray | None = None
+    last_place: np.ndarray | None = None
 
     def known(self, name: str) -> np.ndarray:
         """One of the facts [R] by name, -1 where it is not known.
@@ -113,7 +123,17 @@ class Facts:
 
     def behind(self, router: Routed, lengths: Mapping[str, int]) -> Facts:
         """These, of rows behind a router, with the lengths of a config."""
-        return replace(self, experts=router.experts, best=router.best, least_share=router.least, lengths=lengths)
+        known = replace(self, experts=router.experts, best=router.best, least_share=router.least, lengths=lengths)
+        if not router.experts:
+            return known
+        loads = Loads.of(router.experts, self.passes)
+        return replace(known, **{name: getattr(loads, name) for name in LOADS})
+
+    @property
+    def passes(self) -> np.ndarray:
+        """Which pass of which layer each row is of, counted from 0, int64 [R]."""
+        labels = np.column_stack([self.prompt, self.round, self.known("layer")])
+        return np.asarray(np.unique(labels, axis=0, return_inverse=True)[1].ravel())
 
     @classmethod
     def of_places(cls, golden: DumpView, rows: StageRows) -> Facts:

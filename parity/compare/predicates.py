@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from parity.compare.facts import Facts
+from parity.compare.loads import Loads
 from parity.compare.quantities import QUANTITIES, bounds_of
 from parity.compare.siblings import LayerRule, layer_rules
 
@@ -201,6 +202,20 @@ def _of_expert(facts: Facts, expert: int) -> np.ndarray:
     return facts.experts.get(expert, np.zeros(len(facts.prompt), bool))
 
 
+def _runs(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """The first rows of an expert's further tiles."""
+    most = int(facts.known("last_place").max(initial=0))
+    for period in (period for period in PERIODS if 2 < period < most):
+        says = f"rows that begin a further tile of {period} of the rows that an expert of theirs runs"
+        yield Predicate(says, partial(_begins_tile, period=period))
+
+
+def _begins_tile(facts: Facts, period: int) -> np.ndarray:
+    places = Loads.of(facts.experts, facts.passes).places
+    begins = [(place > period) & ((place - 1) % period == 0) for place in places]
+    return np.any(begins, axis=0) if begins else np.zeros(len(facts.prompt), bool)
+
+
 def _rounds(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """Every other round."""
     for rest, says in ((1, "odd rounds only"), (0, "even rounds behind the prefill only")):
@@ -298,6 +313,7 @@ FAMILIES: tuple[tuple[str, PredicateFamily], ...] = (
     ("pass's place", _of_passes),
     ("row", _odd_periods),
     ("", _quantities),
+    ("load", _runs),
 )
 """What each asks of, and the families: what a program asks most often first."""
 

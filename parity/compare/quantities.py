@@ -18,6 +18,14 @@ def _whole(number: float) -> str:
     return str(int(number))
 
 
+def _less(number: float) -> str:
+    return str(int(number) - 1)
+
+
+def _rows(number: float) -> str:
+    return "1 row" if number == 1 else f"{int(number)} rows"
+
+
 def _short(number: float) -> str:
     return f"{number:.4g}"
 
@@ -115,5 +123,17 @@ QUANTITIES = (
         number=_short,
     ),
     Quantity("largest", least="rows with an element of {0} or more", number=_short),
+    Quantity(
+        "least_load",
+        "rows with an expert that runs {0} of the pass",
+        most="rows with an expert that runs {0} of the pass or fewer",
+        number=_rows,
+        of="load",
+    ),
+    Quantity("most_load", least="rows with an expert that runs {0} of the pass or more", number=_rows, of="load"),
+    Quantity("first_place", most="rows among the first {0} of the pass that an expert of theirs runs", of="load"),
+    Quantity(
+        "last_place", least="rows behind the first {0} of the pass that an expert of theirs runs", number=_less, of="load"
+    ),
 )
 """What a program asks most often first."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare.facts import Facts
+from parity.compare.facts import LOADS, Facts
 from parity.compare.predicates import Predicate
 from parity.compare.routed import Routed
 from parity.compare.rows import Clock, StageRows
@@ -135,6 +135,7 @@ class RowFacts:
 BY_ROW = (
     *("prompt", "round", "position", "index", "count", "prompts", "committed", "cached", "accepted", "accepts"),
     *("left", "layer", "token", "due", "largest", "best", "least_share"),
+    *LOADS,
 )
 """The facts that are arrays of rows."""
 

@@ -90,8 +90,11 @@ def mixture(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
                 yield says, partial(weighed, right, other, other)
                 yield f"{says}, of the down bias alone", partial(weighed, right, share, other)
                 yield f"{says}, but for the down bias", partial(weighed, right, other, share)
-            for says, other in (*_of_tiles(shares), *_of_one_row(shares)):
+            by_scores = _without_bias(share, layer.mlp.router.bias.detach().double())
+            for says, other in (*by_scores, *_of_tiles(shares), *_of_one_row(shares), *of_loads(shares)):
                 yield says, partial(weighed, right, other, other)
+            for says, other in of_other_places(right, shares):
+                yield says, partial(weighed, other, share, share)
 
         def beside() -> Iterator[tuple[str, Any]]:
             for whose, other in near.items():
@@ -153,6 +156,76 @@ def _of_one_row(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
             for share, order in zip(shares, ranked, strict=True)
         ]
         yield f"choice by choice the shares of the pass' {which} row", torch.cat(by_choice)
+
+
+def _without_bias(share: Tensor, bias: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """What chosen experts weigh [R, E] where the softmax of their scores takes the router's bias otherwise."""
+    for says, power in (("without the router's bias", -1.0), ("with the router's bias twice", 1.0)):
+        other = share * torch.exp(power * bias)
+        yield f"the shares by scores {says}", other * (share.sum(-1, keepdim=True) / other.sum(-1, keepdim=True))
+
+
+FEW = (1, 2, 3, 4, 8, 16, 32, 64)
+"""Rows of a pass that an expert may run at the least, or at the most."""
+
+
+def of_loads(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """What experts weigh [R, E] where those of few rows of a pass, or some of an expert's rows, are not run.
+
+    Args:
+        shares: of each pass, [rows, E].
+    """
+    loads = torch.cat([(share > 0).sum(0, keepdim=True).expand_as(share) for share in shares])
+    places, share = torch.cat([_places(share) for share in shares]), torch.cat(list(shares))
+    for few in FEW:
+        yield f"experts that run {few} row{'s' * (few > 1)} of a pass or fewer give nothing", share * (loads > few)
+        yield f"experts give nothing behind their first {few} row{'s' * (few > 1)} of a pass", share * (places <= few)
+    yield "experts give nothing at their first row of a pass", share * (places != 1)
+    yield "experts give nothing at their last row of a pass", share * (places != loads)
+
+
+def _places(share: Tensor) -> Tensor:
+    """The number of each row [rows, E] among those of a pass that an expert runs, counted from 1."""
+    return (share > 0).cumsum(0)
+
+
+def of_other_places(inner: Tensor, shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """What experts' activations are [R, E, I] where some of an expert's rows take those of its row before or behind.
+
+    Args:
+        inner: what they are.
+        shares: of each pass, [rows, E].
+    """
+    rows, experts, places, loads = _taken(shares)
+    for step, where in ((-1, "before"), (1, "behind")):
+        there = (places + step >= 1) & (places + step <= loads)
+        for which, some in _some_of(places):
+            taken = (there & some).nonzero().flatten()
+            other = inner.clone()
+            other[rows[taken], experts[taken]] = inner[rows[taken + step], experts[taken + step]]
+            yield f"{which} takes what that expert gives at its row {where}", other
+
+
+def _some_of(places: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Which of an expert's rows of a pass, by their places, counted from 1."""
+    for tile in reversed(TILES):  # the fewest first: rows that are right are not asked
+        yield f"the first row of an expert's further tiles of {tile}", (places > tile) & (places % tile == 1)
+        yield f"the last row of an expert's tiles of {tile}", places % tile == 0
+    yield "each row of an expert but its first", places > 1
+    yield "each row of an expert", places > 0
+
+
+def _taken(shares: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of every row that an expert runs, pass by pass, expert by expert: its number, the expert, its place among those
+    of the pass that the expert runs, counted from 1, and how many these are."""
+    found, before = [], 0
+    for share in shares:
+        expert, row = share.T.nonzero(as_tuple=True)
+        place, load = _places(share)[row, expert], (share > 0).sum(0)[expert]
+        found.append(torch.stack((row + before, expert, place, load)))
+        before += len(share)
+    rows, experts, places, loads = torch.cat(found, dim=1)
+    return rows, experts, places, loads
 
 
 def _by_tile(share: Tensor, size: int, place: int) -> Tensor:

@@ -9,6 +9,7 @@ import numpy as np
 
 from parity.compare.units import RED
 from parity.diagnose.components.numbered import LEAST, by_lanes, in_runs, steps_of
+from parity.diagnose.components.whole_steps import in_whole_steps
 from parity.diagnose.components.wrong import FULL, NEARLY_ALL, Component, WrongRows, best_of
 
 PAIRS = 1 << 24
@@ -29,6 +30,7 @@ def in_elements(wrong: WrongRows) -> Iterator[Component | None]:
     yield _one_number(wrong)
     yield _grid(wrong)
     yield _bits(wrong)
+    yield best_of(in_whole_steps(wrong))
     yield from _factors(wrong)
     yield _constant(wrong)
     yield best_of((*(other_columns(wrong, step) for step in (0, -1, 1)), _columns_in_runs(wrong)))
