@@ -133,7 +133,10 @@ QUANTITIES = (
     Quantity("most_load", least="rows with an expert that runs {0} of the pass or more", number=_rows, of="load"),
     Quantity("first_place", most="rows among the first {0} of the pass that an expert of theirs runs", of="load"),
     Quantity(
-        "last_place", least="rows behind the first {0} of the pass that an expert of theirs runs", number=_less, of="load"
+        "last_place",
+        least="rows behind the first {0} of the pass that an expert of theirs runs",
+        number=_less,
+        of="load",
     ),
 )
 """What a program asks most often first."""

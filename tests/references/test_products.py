@@ -35,7 +35,14 @@ from parity.references.products.attention.projections import (
 from parity.references.products.attention.scaled import _scaled, _scored, _without_faint, _without_far
 from parity.references.products.attention.sums import _mixed, _tiled
 from parity.references.products.attention.tiles import _apart, _less_their_mean, _merged, _running, _sink_beside
-from parity.references.products.experts import _by_tile, _of_one_row, gated_experts
+from parity.references.products.experts import (
+    _by_tile,
+    _of_one_row,
+    _without_bias,
+    gated_experts,
+    of_loads,
+    of_other_places,
+)
 from parity.references.products.fixed_points import entering
 from parity.references.products.gated import Gated
 from parity.references.products.gated_changes import _by_other_scales, _cut_by_rank
@@ -284,6 +291,40 @@ def test_one_row_of_a_pass_tells_what_experts_weigh_in_all_of_its_rows():
     assert torch.equal(made["the experts and shares of the pass' first row"][1], shares[0][0])
     assert torch.allclose(made["choice by choice the shares of the pass' first row"][1], torch.tensor([0.0, 0.4, 0.6]))
     assert all(torch.equal(taken[2], shares[1][0]) for taken in made.values())
+
+
+def test_experts_of_few_rows_and_rows_behind_an_experts_first_ones_give_nothing():
+    shares = [torch.tensor([[0.6, 0.4, 0.0], [0.0, 0.3, 0.7], [0.5, 0.5, 0.0]]), torch.tensor([[0.9, 0.1, 0.0]])]
+    made, share = dict(of_loads(shares)), torch.cat(shares)
+    lone = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 0, 0], [1, 1, 0]], dtype=torch.bool)
+    assert torch.equal(made["experts that run 1 row of a pass or fewer give nothing"], share * ~lone)
+    first = torch.tensor([[1, 1, 0], [0, 0, 1], [0, 0, 0], [1, 1, 0]], dtype=torch.bool)
+    assert torch.equal(made["experts give nothing behind their first 1 row of a pass"], share * first)
+    assert torch.equal(made["experts give nothing at their first row of a pass"], share * ~first)
+    last = torch.tensor([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 0]], dtype=torch.bool)
+    assert torch.equal(made["experts give nothing at their last row of a pass"], share * ~last)
+
+
+def test_an_experts_row_takes_what_the_one_beside_it_has():
+    shares = [torch.tensor([[0.6, 0.4], [0.0, 1.0], [0.5, 0.5]]), torch.tensor([[1.0, 0.0], [0.2, 0.8]])]
+    inner = torch.arange(10.0).reshape(5, 2, 1)
+    made = {says: other[..., 0].tolist() for says, other in of_other_places(inner, shares)}
+    before = made["each row of an expert takes what that expert gives at its row before"]
+    assert before == [[0, 1], [2, 1], [0, 3], [6, 7], [6, 9]]
+    assert made["each row of an expert but its first takes what that expert gives at its row behind"][1] == [2, 5]
+    assert made["the first row of an expert's further tiles of 8 takes what that expert gives at its row before"] == (
+        inner[..., 0].tolist()
+    )
+
+
+def test_shares_without_the_routers_bias_are_a_softmax_of_the_rest():
+    scores, bias = torch.tensor([[1.0, 0.5, -9.0]]).double(), torch.tensor([0.3, -0.2, 4.0]).double()
+    share = torch.cat(((scores[:, :2] + bias[:2]).softmax(-1), torch.zeros(1, 1)), dim=1)
+    made = dict(_without_bias(share, bias))
+    assert torch.allclose(made["the shares by scores without the router's bias"][:, :2], scores[:, :2].softmax(-1))
+    assert torch.allclose(
+        made["the shares by scores with the router's bias twice"][:, :2], (scores[:, :2] + 2 * bias[:2]).softmax(-1)
+    )
 
 
 def test_keys_of_a_tile_that_a_buffer_had_before():

@@ -13,15 +13,12 @@ import numpy as np
 from parity.diagnose.components.columns import contraction, counting, entered, left_out
 from parity.diagnose.components.each_part import NUMBERED, Numbered, in_each_part, kept
 from parity.diagnose.components.few_rows import FewRows
-from parity.diagnose.components.frequencies import TurnedKeys, in_frequencies
-from parity.diagnose.components.key_weights import in_key_weights
-from parity.diagnose.components.keys import in_keys
+from parity.diagnose.components.frequencies import TurnedKeys
+from parity.diagnose.components.in_heads import in_attention
 from parity.diagnose.components.other_rows import of_other_rows
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
 from parity.diagnose.components.roundings import in_roundings
-from parity.diagnose.components.sums import in_sums
 from parity.diagnose.components.tables import in_table
-from parity.diagnose.components.turned_queries import in_query_positions
 from parity.diagnose.components.weights import any_weight, block_scales, in_weights
 from parity.diagnose.components.wrong import FULL, Component, WrongRows, best_of
 
@@ -118,15 +115,8 @@ def in_products(
     yield best_of(in_roundings(wrong, x, weight, parts, wrong.passes, x.shape[1] - first_bias))
     yield from in_weights(wrong, x, product.weight.astype(np.float64), parts, product.beside())
     if product.keys is not None:
-        of_heads, keys = weight[:, :first_bias], product.keys(wrong.numbers.tolist())
-        yield in_keys(wrong, of_heads, keys)
-        yield in_query_positions(wrong, of_heads, keys)
-        yield in_key_weights(wrong, of_heads, keys)
-        yield in_frequencies(wrong, of_heads, keys)
-        yield in_sums(
-            wrong,
-            [(name, part) for (name, part), (_, first, last) in zip(held, parts, strict=True) if last - first > 1],
-        )
+        heads = [(name, part) for (name, part), (_, first, last) in zip(held, parts, strict=True) if last - first > 1]
+        yield from in_attention(wrong, weight[:, :first_bias], product.keys(wrong.numbers.tolist()), heads)
     numbered: Numbered = {}
     told = _told(wrong, product, chain(others, of_other_rows(wrong, product.x)))
     entering = _by_number(((says, made(wrong.numbers) - x) for says, made in told), numbered)

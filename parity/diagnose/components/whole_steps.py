@@ -23,8 +23,9 @@ ENOUGH = 48
 SMALLEST, NEAR = (1, 2, 3, 4), 10
 """How many steps the smallest number of a group may be, and up to how many one tells how large a step is."""
 
-SAME = 0.01
-"""Scales that are nearer to each other, relative, are one."""
+BETTER = 0.1
+"""The share of the numbers that have to be whole steps of a scale beyond those of the one before it: half of a scale
+fits as well."""
 
 CHANCE = 0.6
 """The share of the golden's own numbers that may be whole steps of these scales."""
@@ -43,22 +44,23 @@ def _groups(wrong: WrongRows) -> Iterator[tuple[str, np.ndarray]]:
     passes, columns = wrong.passes[:, None], np.flatnonzero(wrong.columns)
     row, column = np.arange(len(passes))[:, None], np.arange(len(columns))[None, :]
     none = np.zeros((len(passes), len(columns)), np.int64)
+    heads = wrong.tail[0] if len(wrong.tail) > 1 else 1
+    head = (columns // (wrong.golden.shape[1] // heads))[None, :]
     yield "one scale", none
     yield "a scale for each pass", passes + none
+    if heads > 1:
+        yield "a scale for each head", head + none
+        yield "a scale for each head of a pass", passes * heads + head
     yield "a scale for each row", row + none
     yield "a scale for each column", column + none
-    if len(wrong.tail) > 1:
-        head = (columns // (wrong.golden.shape[1] // wrong.tail[0]))[None, :]
-        yield "a scale for each head", head + none
-        yield "a scale for each head of a row", row * wrong.tail[0] + head
-        yield "a scale for each head of a pass", passes * wrong.tail[0] + head
+    if heads > 1:
+        yield "a scale for each head of a row", row * heads + head
 
 
 def _of(
     wrong: WrongRows, golden: np.ndarray, device: np.ndarray, groups: np.ndarray, most: int, says: str
 ) -> Component | None:
-    scales = _steps(device, groups, most)
-    step = scales[groups]
+    step = _steps(device, groups, most)[groups]
     told = _told(device, step, most)
     beyond = np.abs(device) > (most + 0.5) * step
     if told.sum() < ENOUGH or beyond.mean() > 1 - NEARLY_ALL or _whole(device / step)[told].mean() < NEARLY_ALL:
@@ -66,9 +68,7 @@ def _of(
     within = float((np.abs(device - golden) <= step).mean())  # half of it, and what bfloat16 costs either side
     if within < NEARLY_ALL or _whole(golden / step)[told].mean() > CHANCE:
         return None
-    different = len(np.unique(np.round(np.log(scales) / SAME)))
-    few = f", {different} different ones" if different < len(scales) / 2 else ""
-    return Component(f"{wrong.where}{says}{few}", within, None)
+    return Component(f"{wrong.where}{says}", within, None)
 
 
 def _steps(device: np.ndarray, groups: np.ndarray, most: int) -> np.ndarray:
@@ -81,11 +81,12 @@ def _steps(device: np.ndarray, groups: np.ndarray, most: int) -> np.ndarray:
     smallest = np.where(np.isfinite(smallest), smallest, 1.0)
     best, found = np.full(len(largest), -1.0), smallest
     for first in (np.where(largest > 0, largest, 1.0) / most, *(smallest / times for times in SMALLEST)):
-        step = _refined(size, of, first)
+        step = _refined(size, of, _refined(size, of, first))
         told = _told(size, step[of], most)
         whole = np.bincount(of, weights=told & _whole(size / step[of]))
         share = np.where(largest > (most + 0.5) * step, 0.0, whole / np.maximum(np.bincount(of, weights=told), 1))
-        found, best = np.where(share > best, step, found), np.maximum(share, best)
+        better = share > best + BETTER
+        found, best = np.where(better, step, found), np.where(better, share, best)
     return found
 
 
