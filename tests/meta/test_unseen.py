@@ -33,6 +33,7 @@ HELD = {
     12: (40, 24, 2),
     13: (40, 26, 2),
     14: (24, 18, 3),
+    15: (36, 18, 3),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 
