@@ -276,7 +276,8 @@ class CauseSearch:
         """Find the hypothesis that explains the first failing stage; whether there is one."""
         if self._refitted(first):
             return True
-        if first.stage not in self.read and self._told_of(first.stage):
+        explained = {cause.stage for cause in self.causes}
+        if first.stage not in self.read and {*self._told_of(first.stage)} - explained:
             return False  # no hypothesis explained what is told of the same kind of stage
         self._take_apart(first)
         step = DiagnosisStep(self.trials, self.known, self.rounds, self.left, first)

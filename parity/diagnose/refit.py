@@ -63,9 +63,11 @@ def _layers(
     own = value if isinstance(value, tuple) else (value,)
     every = tuple(sorted({*own, *(layer for layer in layers.values() if layer is not None)}))
     change = attempt(partial(trials.weigh, others, [(hypothesis, every)], rounds, wrong))
-    settled = {name: change is not None and change.before[name].settled_by(change.after[name]) for name in wrong}
-    kept = {layer for layer in every if all(settled[name] for name in wrong if layers.get(name) == layer)}
-    return tuple(sorted({*own, *kept})), [name for name in wrong if layers.get(name) in kept]
+    failing = [name for name in wrong if change is not None and change.before[name].red]  # the others explain the rest
+    left = {layers.get(name) for name in failing if change and not change.before[name].settled_by(change.after[name])}
+    kept = {layers[name] for name in failing if name in layers} - left
+    found = tuple(sorted({*own, *(layer for layer in kept if layer is not None)}))
+    return found, [name for name in failing if layers.get(name) in kept]
 
 
 def _left(

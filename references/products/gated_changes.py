@@ -75,6 +75,9 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
             yield f"gate and up, one matrix, cut for {ranks} ranks", partial(_cut_by_rank, ranks=ranks)
             if ranks > 2:  # of two both are the same
                 yield f"gate and up of {ranks} ranks read as one matrix", partial(_cut_by_rank, ranks=ranks, back=True)
+    one_by_one = of.gate.shape[1]
+    yield "gate and up, in turns, read as halves", partial(_cut_by_rank, ranks=one_by_one, back=True)
+    yield "gate and up, halves, read in turns", partial(_cut_by_rank, ranks=one_by_one)
     for name, dtype in NARROW.items():
         yield f"gate and up rounded to {name} before they are multiplied", partial(_acted, low=dtype)
     for name, dtype in NARROW.items():

@@ -46,6 +46,9 @@ def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -
     changes["the sum of squares for their mean"] = partial(
         normed, by=weight / len(weight) ** 0.5, eps=eps / len(weight)
     )
+    for more, says in ((-1, "one fewer"), (1, "one more")):
+        times = (1 + more / len(weight)) ** 0.5
+        changes[f"the squares divided by {says} than there are"] = partial(normed, by=weight * times, eps=eps * times**2)
     for tile in PADDED:
         width = -(-len(weight) // tile) * tile
         if width > len(weight):
