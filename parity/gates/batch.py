@@ -219,4 +219,4 @@ def _failed(name: str, at: DifferingRow[Seats], within: WithinNoise, figures: di
     if name == "budgets of their own" and at.stage.startswith("accept."):
         meaning = "a lane ends with another's budget"
     said = f"prompt {first.prompt} in {where}, {at.stage} row {at.row}: {far}; {meaning}"
-    return Check(name, FAIL, said, figures, Place(at.stage, None, first.prompt, at.round, at.row))
+    return Check(name, FAIL, said, figures, Place(at.stage, None, first.prompt, at.round))

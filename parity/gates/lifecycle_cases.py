@@ -207,10 +207,10 @@ def _failed(name: str, at: DifferingRow[str], within: WithinNoise) -> Check:
     if at.round == END:
         said = f"{at.where}: " if at.where else ""
         said += f"where the text ends, {at.stage} is not what it is fresh"
-        return Check(name, FAIL, said, {"case": at.where}, Place(at.stage, None, 0, at.round, at.row))
+        return Check(name, FAIL, said, {"case": at.where}, Place(at.stage, None, 0, at.round))
     far = "another value" if at.apart == float("inf") else within.said(at.stage, at.apart)
     said = f"{at.where}: {at.stage} is not what it is fresh: {far}" if at.where else f"{at.stage} differs: {far}"
-    return Check(name, FAIL, said, {"case": at.where}, Place(at.stage, None, 0, at.round, at.row))
+    return Check(name, FAIL, said, {"case": at.where}, Place(at.stage, None, 0, at.round))
 
 
 def _passed(name: str, found: Difference[str], cases: Sequence[str], ends: bool) -> Check:

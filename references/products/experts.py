@@ -177,8 +177,9 @@ def of_loads(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
     """
     loads = torch.cat([(share > 0).sum(0, keepdim=True).expand_as(share) for share in shares])
     places, share = torch.cat([_places(share) for share in shares]), torch.cat(list(shares))
-    for few in FEW:
+    for few in FEW:  # the fewest rows first: those that are right are not asked
         yield f"experts that run {few} row{'s' * (few > 1)} of a pass or fewer give nothing", share * (loads > few)
+    for few in reversed(FEW):
         yield f"experts give nothing behind their first {few} row{'s' * (few > 1)} of a pass", share * (places <= few)
     yield "experts give nothing at their first row of a pass", share * (places != 1)
     yield "experts give nothing at their last row of a pass", share * (places != loads)

@@ -46,20 +46,20 @@ SEEN = "at most 1.3e+02 ULP (bound 256) in target.layers.0.out"
         ("the same again", found(furthest=at(0.5)), WARN, WARN, f"2 of 5 tensors have other bits, {SEEN}; as many rows "
          "in every pass: the device does not repeat itself", None),
         ("beside nobody", found(at(np.inf), at(0.5)), WARN, "fail", "prompt 7 in lane 1, target.layers.0.out row 4: "
-         "another value; a sequence depends on who sits beside it", Place(OUT, None, 7, 1, 4)),
+         "another value; a sequence depends on who sits beside it", Place(OUT, None, 7, 1)),
         ("in other lanes", found(at(1.5, lanes=(0, 2), round_=3)), "pass", "fail", "prompt 7 in lane 2 (first in lane "
          "0), target.layers.0.out row 4: 3.8e+02 ULP (bound 256); a lane computes something else than its neighbours",
-         Place(OUT, None, 7, 3, 4)),
+         Place(OUT, None, 7, 3)),
         ("the same again, bfloat16", found(at(np.inf)), "pass", "fail", "prompt 7 in lane 1, target.layers.0.out row 4:"
-         " another value; a race, or state that an earlier batch left", Place(OUT, None, 7, 1, 4)),
+         " another value; a race, or state that an earlier batch left", Place(OUT, None, 7, 1)),
         ("budgets of their own", found(at(np.inf, "accept.emitted")), "pass", "fail", "prompt 7 in lane 1, "
          "accept.emitted row 4: another value; a lane ends with another's budget",
-         Place("accept.emitted", None, 7, 1, 4)),
+         Place("accept.emitted", None, 7, 1)),
         ("budgets of their own", found(at(np.inf)), "pass", "fail", "prompt 7 in lane 1, target.layers.0.out row 4: "
-         "another value; a sequence depends on who sits beside it", Place(OUT, None, 7, 1, 4)),
+         "another value; a sequence depends on who sits beside it", Place(OUT, None, 7, 1)),
         ("an end token of one", found(at(np.inf, "accept.emitted")), "pass", "fail", "prompt 7 in lane 1, "
          "accept.emitted row 4: another value; an end token ends, or cuts, another sequence",
-         Place("accept.emitted", None, 7, 1, 4)),
+         Place("accept.emitted", None, 7, 1)),
     ],
 )  # fmt: skip
 def test_what_a_difference_means_is_said(name, difference, moved, verdict, said, place):
