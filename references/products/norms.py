@@ -48,7 +48,8 @@ def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -
     )
     for more, says in ((-1, "one fewer"), (1, "one more")):
         times = (1 + more / len(weight)) ** 0.5
-        changes[f"the squares divided by {says} than there are"] = partial(normed, by=weight * times, eps=eps * times**2)
+        by, larger = weight * times, eps * times**2
+        changes[f"the squares divided by {says} than there are"] = partial(normed, by=by, eps=larger)
     for tile in PADDED:
         width = -(-len(weight) // tile) * tile
         if width > len(weight):

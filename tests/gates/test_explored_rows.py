@@ -108,7 +108,8 @@ def search(monkeypatch):
 
         def drawn(exploration, wanted, random):
             searched.append(random.random())
-            exploration.played.update((len(searched), extra) for extra in range(each))
+            for extra in range(each):
+                exploration.begin((len(searched), extra))
             return next(tries, None)
 
         monkeypatch.setattr(explore, "_first", lambda exploration: next(firsts, None))

@@ -47,13 +47,19 @@ class Failure:
 
 @dataclass
 class Exploration:
-    """What came of it: distinct histories played, what they covered, what they broke."""
+    """What came of it: distinct histories played, what they covered, what they broke; `tell` is told how many."""
 
     player: HistoryPlayer
     played: set[History] = field(default_factory=set)
     failures: dict[str, Failure] = field(default_factory=dict)
     poisons: bool = False
     errors: bool = True
+    tell: Callable[[int], None] = lambda played: None
+
+    def begin(self, history: History) -> None:
+        """Count a history that is played now."""
+        self.tell(len(self.played))
+        self.played.add(history)
 
     def add(self, failure: Failure) -> None:
         """Keep it, and disturb no further in this way; poison needs verbs that can be called again."""
@@ -77,14 +83,18 @@ def explore(
     called again after an error is not disturbed.
     """
     again = player.device.describe().transactional
-    exploration = Exploration(player, poisons=again and isinstance(player.device, Poisonable), errors=again)
+    poisons = again and isinstance(player.device, Poisonable)
+
+    def tell(played: int) -> None:
+        progress(min(played, count), count, what)
+
+    exploration = Exploration(player, poisons=poisons, errors=again, tell=tell)
     with suppress(InvariantBroken):  # it counts each verb's stages; whether anything breaks is asked below
         player.play(_plain(player)[0])
     while not exploration.wrong:
         exploration.played.clear()
         random, tries, failure = Random(seed), 0, _first(exploration)
         while failure is None and len(exploration.played) < count and tries < 8:
-            progress(len(exploration.played), count, what)
             failure, tries = _search(exploration, count, random), tries + 1
         if failure is None:
             break
@@ -96,7 +106,7 @@ def explore(
 def _first(exploration: Exploration) -> Failure | None:
     """The failure of the first plain case that breaks."""
     for history in _cases(exploration.player, exploration.poisons, exploration.errors):
-        exploration.played.add(history)
+        exploration.begin(history)
         failure = judge_history(exploration.player, history)
         if failure:
             return failure
@@ -146,7 +156,7 @@ def _search(exploration: Exploration, count: int, random: Random) -> Failure | N
         if not broken:
             if history in exploration.played or len(exploration.played) >= count:
                 return False
-            exploration.played.add(history)
+            exploration.begin(history)
         failure = judge_history(player, history)
         if failure and (not broken or failure.aspect == broken[0].aspect):
             broken.append(failure)
