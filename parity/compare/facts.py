@@ -127,7 +127,13 @@ class Facts:
         if not router.experts:
             return known
         loads = Loads.of(router.experts, self.passes)
-        return replace(known, **{name: getattr(loads, name) for name in LOADS})
+        return replace(
+            known,
+            least_load=loads.least_load,
+            most_load=loads.most_load,
+            first_place=loads.first_place,
+            last_place=loads.last_place,
+        )
 
     @property
     def passes(self) -> np.ndarray:
