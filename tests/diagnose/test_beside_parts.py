@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -63,6 +64,25 @@ def test_a_hypothesis_is_the_cause_where_it_explains_four_fifths_of_what_the_par
     assert [cause.hypothesis for cause in search.causes] == ["few-bits"] * named
 
 
+@pytest.mark.parametrize("explained", [True, False])
+def test_a_further_stage_of_a_kind_is_searched_where_a_cause_explains_what_is_told_of_the_first(monkeypatch, explained):
+    """Two layers whose windows are exchanged are two causes."""
+    first, behind = "target.layers.0.attn_out", "target.layers.1.attn_out"
+    search, asked = causes.CauseSearch.__new__(causes.CauseSearch), []
+    search.trials = SimpleNamespace(golden=SimpleNamespace(declared=declared(2, 2)))
+    search.hypotheses, search.known, search.rounds, search.read, search.left = (), (), 4, {first}, {}
+    search.parts = {first: SimpleNamespace(whole=True, explained=0.97)}
+    search.causes = [SimpleNamespace(stage=first)] if explained else []
+    monkeypatch.setattr(search, "_refitted", lambda first: False)
+    monkeypatch.setattr(search, "_take_apart", asked.append)
+    monkeypatch.setattr(search, "_is_told", lambda stage: False)
+    nothing = SimpleNamespace(best=lambda confirm: (None, []))
+    monkeypatch.setattr(causes, "HypothesisSearch", lambda *of: nothing)
+
+    assert search._name_cause(replace(residual(1.0), stage=behind)) is False
+    assert [one.stage for one in asked] == [behind] * explained
+
+
 @pytest.mark.parametrize(
     ("precision", "device", "share"),
     [("bfloat16", [1.0, 1.5], 1.0), ("bfloat16", [1.0, 1.25], 0.0), ("float32", [1.0, 1.5], None)],
@@ -85,6 +105,8 @@ def test_the_share_beside_a_bfloat16_run_is_of_the_squared_error(monkeypatch, pr
         ((Q, "target.layers.*.attn_out"), True, "all", True),
         ((Q, "target.layers.*.attn_out"), True, 1, True),
         ((Q, "target.layers.*.attn_out"), True, 0, False),
+        ((Q, "target.layers.*.attn_out"), True, (1, 3), True),
+        ((Q, "target.layers.*.attn_out"), True, (0, 3), False),
         ((Q,), False, None, False),
     ],
 )

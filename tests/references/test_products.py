@@ -395,6 +395,15 @@ def test_a_bias_behind_the_shares_is_that_of_the_values_where_no_sink_takes_of_i
         assert torch.allclose(_bias_behind(plain, made).mixed(), plain.mixed()) == (sinks is None)
 
 
+def test_gate_and_up_that_take_turns_are_read_as_halves_and_the_other_way_round():
+    columns = torch.arange(8.0)[None, :, None]
+    turns = Gated(columns[:, 0], columns[:, 0::2], columns[:, 1::2], None, None, act=min)
+    halves = _cut_by_rank(turns, 4, back=True)
+    assert halves.gate.flatten().tolist() == [0, 1, 2, 3] and halves.up.flatten().tolist() == [4, 5, 6, 7]
+    again = _cut_by_rank(halves, 4)
+    assert torch.equal(again.gate, turns.gate) and torch.equal(again.up, turns.up)
+
+
 def test_a_matrix_that_is_cut_by_rank_and_read_back_is_what_it_was():
     weight, bias = torch.arange(48.0).view(1, 12, 4), torch.arange(12.0).view(1, 12)
     gated = Gated(torch.zeros(1, 4), *weight.chunk(2, 1), *bias.chunk(2, 1), swiglu)
@@ -409,6 +418,8 @@ def test_a_norm_may_give_another_norms_rows_or_be_taken_over_padding(prompt):
     (made,), (before,) = (runs.products(golden, f"target.layers.{layer}.attn_in") for layer in (1, 0))
     others = every_change(made)
     assert np.allclose(others["the rows that the input norm of the layer before gives"], before.x)
+    fewer = others["the squares divided by one fewer than there are"]
+    assert np.allclose(fewer / np.sqrt(95 / 96), made.x, rtol=1e-3)
     padded = others["the mean square over 128 columns, 32 of them zeros"]
     assert np.allclose(padded / np.sqrt(128 / 96), made.x, rtol=1e-3)
 
