@@ -79,10 +79,10 @@ def layers(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """Which layers, where the rows are of several."""
     if facts.layer is None or not bad.any():
         return
-    every, told = np.unique(facts.layer), set()
+    every, told = np.unique(facts.layer), dict[tuple[bool, ...], int]()
     for rule in layer_rules(np.unique(facts.layer[bad]).tolist(), len(every)):
-        if (which := tuple(rule.holds(every).tolist())) not in told:
-            told.add(which)
+        which = tuple(rule.holds(every).tolist())
+        if rule.tried <= told.setdefault(which, rule.tried):  # the same layers by more numbers say no more
             yield Predicate(rule.says, partial(_of_layers, rule), rule.tried, behind=rule.says)
 
 

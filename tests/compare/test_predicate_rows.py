@@ -265,6 +265,9 @@ def test_layers_are_conditions_where_rows_are_of_several():
         "from layer 1 on": ([1, 2], 4), "up to layer 2": ([0, 1, 2], 4),
     }  # fmt: skip
     assert all(one.behind == one.says for one in made)
+    eight = np.array([row.number % 8 for row in ROWS])
+    turns = [one.says for one in predicates.layers(replace(FACTS, layer=eight), np.isin(eight, (1, 4, 7)))]
+    assert "every third layer from 1 on" in turns and "layers 1, 4 and 7" not in turns
 
 
 def test_both_of_two_conditions_hold_and_chances_multiply():

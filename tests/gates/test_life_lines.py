@@ -101,7 +101,7 @@ def test_what_differs_within_its_bound_is_told_and_beyond_it_fails_by_the_case()
     assert check.evidence.startswith("1 of 4 tensors have other bits in 2 cases (1 rows, 2 rows), at most ")
     assert check.evidence.endswith(f" ULP (bound 256) in {OUT}")
     check, asked = lived({(2, False): off(0.5)}, (1, 2, 3), (9,))
-    assert asked == [(1, False), (2, False)] and check.place == Place(OUT, None, 0, 1, 1)
+    assert asked == [(1, False), (2, False)] and check.place == Place(OUT, None, 0, 1)
     assert check.verdict == "fail" and check.evidence.startswith(f"2 rows: {OUT} is not what it is fresh: ")
     assert check.evidence.endswith(" ULP (bound 256)") and check.figures == {"case": "2 rows"}
     check, _ = lived({(False,): off(0.5)})
