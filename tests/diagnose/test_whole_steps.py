@@ -53,3 +53,15 @@ def test_other_numbers_are_no_whole_steps(device):
 
 def test_whole_steps_of_other_numbers_are_not_the_golden_in_fewer_bits():
     assert read(kept(127)[::-1]) == ""
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_few_rows_tell_no_scale_of_columns(rows):
+    """One number is a whole step of some scale."""
+    passes, some = np.zeros(rows, np.int64), GOLDEN[:rows]
+    off = some * np.random.default_rng(3).uniform(1.2, 1.7, some.shape)
+    sides = bfloat16(off), bfloat16(some)
+    wrong = WrongRows.of(
+        StageRows(NAMES["target.layers.1.v"], some, *sides, passes, passes, np.arange(rows)), "bfloat16", whole=True
+    )
+    assert not [one for one in in_whole_steps(wrong) if one is not None]

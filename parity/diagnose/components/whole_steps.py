@@ -17,8 +17,9 @@ EXACT = 2.0**-8
 WHOLE = 0.1
 """A number is a whole number of steps where it is as near to one: by chance one in five is."""
 
-ENOUGH = 48
-"""Numbers of so few steps that this can be told, at the least: by chance 95 % of them are whole once in 2^90."""
+ENOUGH, EACH = 48, 8
+"""Numbers of so few steps that this can be told, at the least, and for each scale: of 48 by chance 95 % are whole once
+in 2^90; one or two are whole steps of some scale whatever they are."""
 
 SMALLEST, NEAR = (1, 2, 3, 4), 10
 """How many steps the smallest number of a group may be, and up to how many one tells how large a step is."""
@@ -61,9 +62,10 @@ def _of(
     wrong: WrongRows, golden: np.ndarray, device: np.ndarray, groups: np.ndarray, most: int, says: str
 ) -> Component | None:
     step = _steps(device, groups, most)[groups]
-    told = _told(device, step, most)
-    beyond = np.abs(device) > (most + 0.5) * step
-    if told.sum() < ENOUGH or beyond.mean() > 1 - NEARLY_ALL or _whole(device / step)[told].mean() < NEARLY_ALL:
+    told, beyond = _told(device, step, most), np.abs(device) > (most + 0.5) * step
+    if told.sum() < max(ENOUGH, EACH * (groups.max() + 1)) or beyond.mean() > 1 - NEARLY_ALL:
+        return None
+    if _whole(device / step)[told].mean() < NEARLY_ALL:
         return None
     within = float((np.abs(device - golden) <= step).mean())  # half of it, and what bfloat16 costs either side
     if within < NEARLY_ALL or _whole(golden / step)[told].mean() > CHANCE:
