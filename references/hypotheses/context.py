@@ -11,6 +11,7 @@ from parity.families import BLOCK, FAMILIES, TAPS
 from parity.references.hypotheses.caches import uncropped
 from parity.references.hypotheses.catalogue import MODELS, PARALLEL, ROWS, TAPPED, Family, Fit, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
+from parity.references.hypotheses.masks import attending
 from parity.references.hypotheses.mutating import Layer, Layers, NotApplicable, drafter_layers, together
 
 AGAIN_FIX = "every accepted token is fed again with its true hidden"
@@ -249,25 +250,33 @@ def _hand_over_nothing(loop: Loop) -> None:
         loop.tap(f"drafter.{stage}", value)
 
 
-def _seeing(loop: Loop, value: None, change: Callable[..., Tensor]) -> Mutation:
-    """`change(seen, keys, rows, slots, start, C)` says what the drafter's rows see in a verify round, bool [W, S].
+@contextmanager
+def _seeing(loop: Loop, value: Layers, change: Callable[..., Tensor]) -> Iterator[None]:
+    """`change(seen, keys, rows, slots, start, C)` says what the drafter's rows see in a verify round, bool [..., W, S].
 
     `keys` [S] count up from 0, `rows` [W, 1] from the round's first row, whose slot is `start`; `slots` [W, 1] are the
     rows' own.
     """
+    asked: list[tuple[Tensor, int]] = []
 
     def mask(inner: Callable[..., Tensor], slots: Tensor, committed: int) -> Tensor:
-        seen, start = inner(slots, committed), loop.state.draft_length
-        if start == 0:
-            return seen
-        return change(seen, torch.arange(seen.shape[1]), slots[:, None] - start, slots[:, None], start, committed)
+        asked[:] = [(slots[:, None], committed)]
+        return inner(slots, committed)
 
-    return loop.mask.around(mask)
+    def attend(inner: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+        start, (slots, committed) = loop.state.draft_length, asked[0]
+        if start:
+            seen = change(seen, torch.arange(seen.shape[-1]), slots - start, slots, start, committed)
+        return inner(q, k, v, seen)
+
+    with loop.mask.around(mask), attending(loop, value, attend, side="drafter"):
+        yield
 
 
 seeing = Family(
     _seeing,
-    stages=("drafter.layers.0.attn_out",),
+    stages=("drafter.layers.*.attn_out",),
+    layered=True,
     fix="all rows attend causally over the whole drafter cache, those behind the committed ones included",
     cost=2,
     drafters=ROWS,
