@@ -29,7 +29,7 @@ def single_parts(stage: StageTrials) -> Iterator[Trial]:
     if gap is None:
         return
     for hypothesis in sorted((each for each in stage.hypotheses if each.part), key=lambda each: each.cost):
-        ranked = sorted(missing, key=lambda each: _left_along(gap, missing[each]))
+        ranked = sorted(missing, key=lambda each: stage.left_along(missing[each]))
         for place in _places(stage, hypothesis, ranked):
             trial = stage.one(((hypothesis, hypothesis.sized(*place, 0.0)),))
             if trial is None:
@@ -37,7 +37,7 @@ def single_parts(stage: StageTrials) -> Iterator[Trial]:
             yield trial
             if trial.moved is not None and trial.moved.shape == gap.shape and trial.moved.any():
                 missing[trial.assumed[0]] = trial.moved
-    for assumption in sorted(missing, key=lambda each: _left_along(gap, missing[each]))[:SIZED]:
+    for assumption in sorted(missing, key=lambda each: stage.left_along(missing[each]))[:SIZED]:
         yield from _of_its_size(stage, assumption, gap, missing[assumption])
 
 
@@ -65,8 +65,3 @@ def _of_its_size(stage: StageTrials, assumption: Assumption, gap: np.ndarray, mi
         yield trial
         sizes.append(sizes[-1] + gain)
         moves.append(trial.moved)
-
-
-def _left_along(gap: np.ndarray, direction: np.ndarray) -> float:
-    """What is left of an error where as much as possible of one direction is taken off it."""
-    return float(gap @ gap - (gap @ direction) ** 2 / (direction @ direction))

@@ -78,6 +78,18 @@ class StageTrials:
         """A sample of the device's error; None where it has no numbers of the same shapes."""
         return attempt(partial(self.trials.gap, self.known, self.round, self.first.stage))
 
+    def left_along(self, direction: np.ndarray | None) -> float:
+        """The share of the sampled error that is left where as much as possible of a direction is taken off it."""
+        if self.gap is None or direction is None or direction.shape != self.gap.shape or not direction.any():
+            return 1.0
+        along = float(self.gap @ direction) ** 2 / float(direction @ direction)
+        return 1.0 - along / float(self.gap @ self.gap)
+
+    @cached_property
+    def several_layers(self) -> bool:
+        """Whether what is computed between this stage and what is given lies in several layers."""
+        return any(len(self.layers(hypothesis)) > 1 for hypothesis in self.hypotheses if hypothesis.layered)
+
     def layers(self, hypothesis: CheckableHypothesis) -> list[int]:
         """The layers in which a hypothesis can show."""
         names = self.trials.golden.declared

@@ -17,6 +17,9 @@ from parity.diagnose.search.parts import single_parts
 from parity.diagnose.search.stage_trials import StageTrials
 from parity.diagnose.trials import PromptTrials
 
+PROMISING = 12
+"""Layered hypotheses that are asked of each layer before all others: a tier is tried whole."""
+
 
 class HypothesisSearch:
     """The search for what explains one failing stage, on top of what is assumed already.
@@ -43,8 +46,9 @@ class HypothesisSearch:
         made: list[Trial] = []
         try:
             with self.clock.trying():
-                for trials in (*self._enumerated(), *fitted(self.stage)):
-                    made += trials
+                for tiers in (self._enumerated(), self._in_single_layers(made), fitted(self.stage)):
+                    for trials in tiers:
+                        made += trials
         except TimeIsUp:
             self._cut_short("alone")
         return ranked_trials(made)
@@ -70,9 +74,11 @@ class HypothesisSearch:
     def _tiers(self, made: list[Trial]) -> list[tuple[str, Iterator[Iterator[Trial]]]]:
         """What is tried, in order, each in its tiers; where some passes are right, conditions go before parameters.
 
-        Where the wrong part is known, what is left to ask is the name of a whole defect: single parts come last.
+        Where the wrong part is known, what is left to ask is the name of a whole defect: single parts come last. Where
+        it may lie in several layers, parts are many times as many: whole defects come before them as well.
         """
         conditions = ConditionSearch(self.stage)
+        alone = [("alone", self._enumerated()), ("in single layers", self._in_single_layers(made))]
         middle = [
             ("with a fitted parameter", fitted(self.stage)),
             ("under a condition", conditions.tried_already(made)),
@@ -82,8 +88,12 @@ class HypothesisSearch:
             ("in pairs", pairs(self.stage, made)),
         ]
         parts = ("of single parts", iter([single_parts(self.stage)]))
-        whole = [("alone", self._enumerated()), *(middle[::-1] if self.stage.passes else middle)]
-        return [*whole, parts] if self.short else [parts, *whole, *last]
+        rest = middle[::-1] if self.stage.passes else middle
+        if self.short:
+            return [*alone, *rest, parts]
+        if self.stage.several_layers:
+            return [alone[0], parts, alone[1], *rest, *last]
+        return [parts, *alone, *rest, *last]
 
     def _try_all(self, tier: Iterable[Trial], made: list[Trial], what: str, rest: Sequence[str]) -> None:
         """Add a tier's trials to those made."""
@@ -103,11 +113,23 @@ class HypothesisSearch:
         self.clock.untried.append(f"{self.stage.first.stage}: {left} were tried ({self.stage.asked} trials were made)")
 
     def _enumerated(self) -> Iterator[Iterator[Trial]]:
-        """Discrete values by cost, a tier for each, then single layers; what a right prefill speaks against last."""
-        for values in (self.stage.values, self.stage.single_layers):
-            for cost in sorted(set(map(self._cost, self.stage.hypotheses))):
-                tier = [hypothesis for hypothesis in self.stage.hypotheses if self._cost(hypothesis) == cost]
-                yield self.stage.each(_assumptions(tier, values))
+        """Discrete values by cost, a tier for each; what a right prefill speaks against last."""
+        for cost in sorted(set(map(self._cost, self.stage.hypotheses))):
+            tier = [hypothesis for hypothesis in self.stage.hypotheses if self._cost(hypothesis) == cost]
+            yield self.stage.each(_assumptions(tier, self.stage.values))
+
+    def _in_single_layers(self, made: Sequence[Trial]) -> Iterator[Iterator[Trial]]:
+        """Layered hypotheses in each layer alone: first those of which the error has most in all layers."""
+        promise: dict[str, float] = {}
+        for trial in made:
+            first = trial.assumed[0][0].id
+            promise[first] = min(promise.get(first, 1.0), self.stage.left_along(trial.moved))
+        layered = sorted(
+            filter(self.stage.single_layers, self.stage.hypotheses),
+            key=lambda each: (promise.get(each.id, 1.0), self._cost(each)),
+        )
+        for tier in layered[:PROMISING], layered[PROMISING:]:
+            yield self.stage.each(_assumptions(tier, self.stage.single_layers))
 
     def _cost(self, hypothesis: CheckableHypothesis) -> float:
         """What shows in every pass can hardly be the cause where the prefill is right."""
