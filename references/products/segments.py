@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from parity.references.products import attention, gated_changes
+from parity.references.products.attention.changes import of_heads
 from parity.references.products.attention.operands import Pass, Variant
 from parity.references.products.attention.projections import Anew, Projected, of_projections
 from parity.references.products.experts import other_shares
@@ -109,8 +110,8 @@ def _of_attention(loop: Any, one: LayerPasses, half: SecondHalf) -> Changes:
     held = one.passes[0].held
     for says, variant in attention.variants(len(held.k), held.sinks is not None):
         yield says, LayerChange(partial(_operands, variant))
-    for head in range(len(held.q)):
-        yield f"head {head} is missing", LayerChange(partial(_without_head, head))
+    for says, variant in of_heads(len(held.q), len(held.k), held.sinks is not None):
+        yield says, LayerChange(partial(_operands, variant))
 
 
 def _of_projections(loop: Any, one: LayerPasses, half: SecondHalf) -> Changes:
@@ -155,15 +156,6 @@ def _times(rows: Tensor, some: slice, times: float) -> Tensor:
 
 def _operands(variant: Variant, one: Pass, maker: Projected) -> Pass:
     return variant(one)
-
-
-def _without_head(head: int, one: Pass, maker: Projected) -> Pass:
-    def rounded(shares: Tensor) -> Tensor:
-        left = shares.clone()
-        left[head] = 0
-        return left
-
-    return replace(one, rounded=rounded)
 
 
 def _shares(says: str, share: Tensor) -> Tensor:

@@ -180,6 +180,41 @@ def of_sinks() -> Iterator[tuple[str, Variant]]:
     yield "the sink of the head before", _sink(lambda held: held.roll(1))
 
 
+def of_heads(heads: int, groups: int, sinks: bool) -> Iterator[tuple[str, Variant]]:
+    """One head that is missing, without its sink or with a neighbour's, or with the kv group beside its own."""
+    for head in range(heads):
+        yield f"head {head} is missing", partial(_shares, change=partial(_none_of, head=head))
+        if sinks:
+            yield f"head {head} has no sink", _sink(partial(_sink_of, head=head, sink=float("-inf")))
+            for other in {head - 1, head + 1} & set(range(heads)):
+                yield f"head {head} has the sink of head {other}", _sink(partial(_sink_of, head=head, other=other))
+        own = head * groups // heads
+        for group in {own - 1, own + 1} & set(range(groups)):
+            yield f"head {head} takes kv group {group}", partial(_of_other_group, head=head, group=group)
+
+
+def _none_of(shares: Tensor, head: int) -> Tensor:
+    left = shares.clone()
+    left[head] = 0
+    return left
+
+
+def _sink_of(held: Tensor, head: int, sink: float = 0.0, other: int | None = None) -> Tensor:
+    """Sinks [N] of which one is another number, or another head's."""
+    taken = held.clone()
+    taken[head] = sink if other is None else held[other]
+    return taken
+
+
+def _of_other_group(one: Pass, head: int, group: int) -> Pass:
+    def taken(heads: int, groups: int) -> Tensor:
+        own = one.group_of(heads, groups).clone()
+        own[head] = group
+        return own
+
+    return replace(one, group_of=taken)
+
+
 def _low(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.bfloat16().to(dtype).double()  # a device has them in bfloat16 before
 
