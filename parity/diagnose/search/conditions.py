@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import islice
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -40,9 +41,13 @@ class ConditionSearch:
     def __init__(self, stage: StageTrials) -> None:
         self.stage = stage
         self.trials, self.first = stage.trials, stage.first
+        self._asked: set[tuple[str, Any]] = set()
 
     def tried_already(self, made: Sequence[Trial]) -> Iterator[Iterator[Trial]]:
-        """What explains the wrong rows and spoils others, for the rows of the condition that tells the two apart."""
+        """What explains the wrong rows and spoils others, for the rows of the condition that tells the two apart.
+
+        Of each assumption once, however often this is called.
+        """
         if not self.trials.contained:
             return
         if self._any_row_clean():
@@ -102,6 +107,9 @@ class ConditionSearch:
     def _where_told(self, assumptions: Iterable[Assumption]) -> Iterator[Trial]:
         """Each for the rows of the simplest conditions that tell what it explains from what it spoils."""
         for hypothesis, value in assumptions:
+            if (hypothesis.id, value) in self._asked:
+                continue
+            self._asked.add((hypothesis.id, value))
             told = self._evidence(self.trials, (hypothesis, value))
             if told is None or next(told.conditions(), None) is None:
                 continue

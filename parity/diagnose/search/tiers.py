@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import inf
 from typing import Any
 
 from parity.diagnose.clock import SHORT, TRYING, TimeIsUp
@@ -16,6 +15,9 @@ from parity.diagnose.search.parameters import fitted
 from parity.diagnose.search.parts import single_parts
 from parity.diagnose.search.stage_trials import StageTrials
 from parity.diagnose.trials import PromptTrials
+
+VERIFY = "verify"
+"""What `StageTrials.passes` is where the prefill is right."""
 
 PROMISING = 12
 """Layered hypotheses that are asked of each layer before all others: a tier is tried whole."""
@@ -46,7 +48,8 @@ class HypothesisSearch:
         made: list[Trial] = []
         try:
             with self.clock.trying():
-                for tiers in (self._enumerated(), self._in_single_layers(made), fitted(self.stage)):
+                kinds = self._likely, self._in_such_passes, self._in_every_pass
+                for tiers in (*map(self._enumerated, kinds), self._in_single_layers(made), fitted(self.stage)):
                     for trials in tiers:
                         made += trials
         except TimeIsUp:
@@ -74,26 +77,24 @@ class HypothesisSearch:
     def _tiers(self, made: list[Trial]) -> list[tuple[str, Iterator[Iterator[Trial]]]]:
         """What is tried, in order, each in its tiers; where some passes are right, conditions go before parameters.
 
-        Where the wrong part is known, what is left to ask is the name of a whole defect: single parts come last. Where
-        it may lie in several layers, parts are many times as many: whole defects come before them as well.
+        What would show in a prefill that is right can only be the cause under a condition, or in verify passes alone:
+        it comes behind the others and theirs. Where the wrong part is known, what is left to ask is the name of a whole
+        defect: single parts come last. Where it may lie in several layers, parts are many times as many: they come
+        behind whole defects as well.
         """
         conditions = ConditionSearch(self.stage)
-        alone = [("alone", self._enumerated()), ("in single layers", self._in_single_layers(made))]
-        middle = [
-            ("with a fitted parameter", fitted(self.stage)),
-            ("under a condition", conditions.tried_already(made)),
-        ]
-        last = [
-            ("with a parameter under a condition", conditions.fitted()),
-            ("in pairs", pairs(self.stage, made)),
-        ]
+        alone = [("alone", self._enumerated(self._likely))]
+        if self.stage.passes == VERIFY:
+            for what, which in ("in such passes", self._in_such_passes), ("of every pass", self._in_every_pass):
+                alone += [("under a condition", conditions.tried_already(made)), (what, self._enumerated(which))]
+        layers = ("in single layers", self._in_single_layers(made))
+        rest = [("with a fitted parameter", fitted(self.stage)), ("under a condition", conditions.tried_already(made))]
+        rest = rest[::-1] if self.stage.passes else rest
         parts = ("of single parts", iter([single_parts(self.stage)]))
-        rest = middle[::-1] if self.stage.passes else middle
         if self.short:
-            return [*alone, *rest, parts]
-        if self.stage.several_layers:
-            return [alone[0], parts, alone[1], *rest, *last]
-        return [parts, *alone, *rest, *last]
+            return [*alone, layers, *rest, parts]
+        rest += [("with a parameter under a condition", conditions.fitted()), ("in pairs", pairs(self.stage, made))]
+        return [*alone, parts, layers, *rest] if self.stage.several_layers else [parts, *alone, layers, *rest]
 
     def _try_all(self, tier: Iterable[Trial], made: list[Trial], what: str, rest: Sequence[str]) -> None:
         """Add a tier's trials to those made."""
@@ -109,13 +110,14 @@ class HypothesisSearch:
 
     def _cut_short(self, what: str, rest: Sequence[str] = ()) -> None:
         """Say what the limit leaves out."""
-        left = f"not all hypotheses {what}" + (f", and none {', '.join(rest)}," if rest else "")
+        left = f"not all hypotheses {what}" + (f", and none {', '.join(dict.fromkeys(rest))}," if rest else "")
         self.clock.untried.append(f"{self.stage.first.stage}: {left} were tried ({self.stage.asked} trials were made)")
 
-    def _enumerated(self) -> Iterator[Iterator[Trial]]:
-        """Discrete values by cost, a tier for each; what a right prefill speaks against last."""
-        for cost in sorted(set(map(self._cost, self.stage.hypotheses))):
-            tier = [hypothesis for hypothesis in self.stage.hypotheses if self._cost(hypothesis) == cost]
+    def _enumerated(self, which: Callable[[CheckableHypothesis], bool]) -> Iterator[Iterator[Trial]]:
+        """Discrete values of some hypotheses by cost, a tier for each."""
+        hypotheses = [*filter(which, self.stage.hypotheses)]
+        for cost in sorted({hypothesis.cost for hypothesis in hypotheses}):
+            tier = [hypothesis for hypothesis in hypotheses if hypothesis.cost == cost]
             yield self.stage.each(_assumptions(tier, self.stage.values))
 
     def _in_single_layers(self, made: Sequence[Trial]) -> Iterator[Iterator[Trial]]:
@@ -126,14 +128,21 @@ class HypothesisSearch:
             promise[first] = min(promise.get(first, 1.0), self.stage.left_along(trial.moved))
         layered = sorted(
             filter(self.stage.single_layers, self.stage.hypotheses),
-            key=lambda each: (promise.get(each.id, 1.0), self._cost(each)),
+            key=lambda each: (promise.get(each.id, 1.0), self._in_every_pass(each), each.cost),
         )
         for tier in layered[:PROMISING], layered[PROMISING:]:
             yield self.stage.each(_assumptions(tier, self.stage.single_layers))
 
-    def _cost(self, hypothesis: CheckableHypothesis) -> float:
-        """What shows in every pass can hardly be the cause where the prefill is right."""
-        return inf if self.stage.passes == "verify" and hypothesis.cost == 1 else hypothesis.cost
+    def _in_every_pass(self, hypothesis: CheckableHypothesis) -> bool:
+        """Whether it would show in the prefill, which is right."""
+        return self.stage.passes == VERIFY and hypothesis.cost == 1
+
+    def _in_such_passes(self, hypothesis: CheckableHypothesis) -> bool:
+        """Whether it is what would show in every pass, in those alone that are not all right."""
+        return self.stage.passes == VERIFY and hypothesis.cost > 1 and bool(hypothesis.passes)
+
+    def _likely(self, hypothesis: CheckableHypothesis) -> bool:
+        return not self._in_every_pass(hypothesis) and not self._in_such_passes(hypothesis)
 
 
 def _assumptions(
