@@ -90,7 +90,7 @@ def _(pipeline: Pipeline) -> None:
 @fault(
     "lone-row-without-down-bias",
     "an expert with one row of a verify pass takes the path for vectors, which adds no down bias",
-    FFN,
+    "target.layers.1.ffn_out",
     "verify",
     "down bias of experts with one row in every layer",
     "verify rows whose expert has no other row of the pass",
