@@ -1,0 +1,1 @@
+"""The sixteenth set, by the part of the pipeline."""
