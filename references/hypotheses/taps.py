@@ -161,6 +161,13 @@ tap("tap-mlp-branch", "taps are the MLP branch without the residual stream", fix
 )
 
 
+@tap("tap-layer-branches", "taps are what a layer adds, without the residual stream that enters it", fix=BRANCH_FIX)
+def _(loop: Loop, value: None) -> Mutation:
+    if 0 in loop.tap_inputs:
+        raise NotApplicable("the embedding is added by no layer")
+    return _from_streams(loop, lambda layer: loop.target.streams[layer] - loop.target.streams[layer - 1])
+
+
 @tap(
     "input-hidden-one-step-late",
     "each row carries the hidden {value:+d} rows away",
