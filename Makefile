@@ -51,7 +51,7 @@ package: $(VENV)/ready build/package/ready
 
 # Every planted fault and every hypothesis; the tests above take a sample of them.
 catalogue: $(VENV)/ready
-	PARITY_CATALOGUE=whole $(VENV)/bin/pytest -n 2 tests/faults tests/references tests/gates tests/diagnose tests/nightly tests/device tests/adapters tests/browser tests/calibrate tests/compare tests/cli tests/meta tests/stores tests/bench tests/corroborate tests/process tests/imports tests/reports tests/endpoint tests/golden tests/tensors tests/fixtures tests/history
+	PARITY_CATALOGUE=whole $(VENV)/bin/pytest -n 2 tests/faults tests/references tests/gates tests/diagnose tests/nightly tests/device tests/adapters tests/browser tests/calibrate tests/compare tests/cli tests/meta tests/stores tests/bench tests/corroborate tests/process tests/imports tests/reports tests/endpoint tests/golden tests/tensors tests/fixtures tests/history tests/metrics tests/torture tests/ops tests/contract tests/vllm_capture tests/supply tests/fuzz
 
 # Every reader of foreign bytes for two minutes each; what is found lies in build/fuzz, and belongs into tests/fuzz/found.
 FUZZ ?= manifest safetensors policy name_map matrix arrays results log arguments

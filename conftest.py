@@ -15,8 +15,9 @@ import pytest
 
 from parity.golden.store import Dump
 from parity.golden.views import TrustedGolden
+from tests import nights
 from tests.foreground import restore_signals
-from tests.sample import WHOLE, cut
+from tests.sample import WHOLE, by_night, cut
 from tests.shallow import cut_pair, cut_target, cut_tiny
 
 restore_signals()
@@ -29,6 +30,14 @@ LIBRARY = 200
 """So many new modules are a library: what it leaves is walked no more, not by a collection of a bench either."""
 
 walked = {"modules": 0}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What tests/nights.txt leaves to the night."""
+    late = frozenset() if WHOLE else nights.listed()
+    for item in items:
+        if item.nodeid in late:
+            item.add_marker(by_night)
 
 
 def pytest_collection_finish() -> None:
