@@ -71,7 +71,7 @@ def components(
     held = held_instead(golden, run, named) if wrong is not None else None
     if wrong is None or (len(wrong.numbers) < FEW and not (held and held.by_most)):
         every = WrongRows.of(rows, run.manifest.case.precision, whole=True)
-        faint = _faint(every, products)
+        faint = _faint(every, products, check)
         if faint or wrong is None:
             return faint
     bad = np.isin(np.arange(len(rows.golden)), wrong.numbers)
@@ -95,14 +95,18 @@ def components(
     return tuple(sorted(found, key=preferred, reverse=True)[:1])
 
 
-def _faint(every: WrongRows | None, products: Callable[[], Sequence[StageProduct]]) -> tuple[Component, ...]:
-    """What is off by so little that no row is wrong alone."""
+def _faint(
+    every: WrongRows | None, products: Callable[[], Sequence[StageProduct]], check: Callable[[], None]
+) -> tuple[Component, ...]:
+    """What is off by so little that no row is wrong alone; nothing once the time is up."""
     made = products() if every is not None else ()
     whole = [product for product in made if every is not None and len(product.x) == len(every.numbers)]
     if every is None or not whole:
         return ()
-    best = in_faint(every, whole[0])
-    return (best,) if best else ()
+    with suppress(TimeIsUp):
+        best = in_faint(every, whole[0], check)
+        return (best,) if best else ()
+    return ()
 
 
 LEAST = 0.5

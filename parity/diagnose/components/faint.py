@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -17,9 +18,12 @@ AHEAD = 2.0
 """The lead over the next part of one that is faintly off, in squared standard errors."""
 
 
-def in_faint(wrong: WrongRows, product: StageProduct) -> Component | None:
-    """What leaves nothing of what is off by so little that no row is wrong alone; `wrong` holds all rows."""
-    found = [in_faint_parts(wrong, product), in_faint_changes(wrong, product)]
+def in_faint(wrong: WrongRows, product: StageProduct, check: Callable[[], None] = lambda: None) -> Component | None:
+    """What leaves nothing of what is off by so little that no row is wrong alone; `wrong` holds all rows.
+
+    `check` raises where the time is up: of some changes the best says nothing.
+    """
+    found = [in_faint_parts(wrong, product), in_faint_changes(wrong, product, check)]
     if product.keys is not None and product.weight is not None:
         weight, whole = product.weight[:, : bias_at(product)].astype(np.float64), np.ones_like(wrong.columns)
         found.append(in_faint_keys(replace(wrong, columns=whole), weight, product.keys(wrong.numbers.tolist())))
@@ -44,7 +48,9 @@ def in_faint_parts(wrong: WrongRows, product: StageProduct) -> Component | None:
     return Component(f"{name} {times(1 + factor)}", gain / total, float(rest), numbers=1)
 
 
-def in_faint_changes(wrong: WrongRows, product: StageProduct) -> Component | None:
+def in_faint_changes(
+    wrong: WrongRows, product: StageProduct, check: Callable[[], None] = lambda: None
+) -> Component | None:
     """What might have entered, or come out, under a small change that shows over many rows and in none of them alone.
 
     Of all changes it is the one whose own size fits: another would have to be larger or smaller than it is.
@@ -52,6 +58,7 @@ def in_faint_changes(wrong: WrongRows, product: StageProduct) -> Component | Non
     x, error, sure = product.x[wrong.numbers], wrong.error / wrong.noise, []
     weight = None if product.weight is None else product.weight.astype(np.float64)
     for says, made in product.others():
+        check()
         change = made(wrong.numbers) - x
         change = (change if weight is None else change @ weight.T) / wrong.noise
         size, met = float((change**2).sum()), float((change * error).sum())
