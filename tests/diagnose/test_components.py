@@ -115,7 +115,13 @@ def test_a_pair_that_turns_otherwise_is_said_and_by_how_much():
 def test_rows_that_all_turn_by_one_angle_are_not_said_to_turn_by_position():
     golden = random(ROWS, HEADS, 32)
     found = said(in_rotations(wrong(golden, rotated(golden, 0.0, np.linspace(1.5, 0.1, 16)), "target.layers.1.q")))
-    assert found.startswith("rotation: 16 of 16 pairs, 0 the first, turned by +1.5 (radians)")
+    assert (
+        found.startswith("rotation: 16 of 16 pairs, 0 the first, turned by +1.5 (radians)") and "positions" not in found
+    )
+    for far in (-1, 2):
+        angles = far * 10000.0 ** (-np.arange(16) / 16)
+        found = said(in_rotations(wrong(golden, rotated(golden, 0.0, angles), "target.layers.1.q")))
+        assert f"turned by {far:+d} (radians): as {far:+d} positions do" in found, found
 
 
 def test_cos_and_sin_that_are_others_are_told_by_what_all_heads_share():

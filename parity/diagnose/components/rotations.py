@@ -65,7 +65,16 @@ def _turned(wrong: WrongRows, by_position: bool) -> Component | None:
     many = f"pair {first}" if len(which) == 1 else f"{len(which)} of {len(turns)} pairs, {first} the first,"
     turned = golden * np.exp(1j * (np.outer(position, turns) + start))[:, None, :]
     says = f"{wrong.where}rotation: {many} turned by {size[first]:+.4g}{what} (radians)"
+    says += "" if by_position else _moved(size)
     return wrong.judged(says, _flat(wrong, turned - golden), len(turns) * (1 + by_position))
+
+
+def _moved(turns: np.ndarray) -> str:
+    """Where pairs turn as at other positions: RoPE's first pair turns by one radian a position, each further one by
+    less."""
+    far = round(float(turns[0]))
+    falling = (np.diff(np.abs(turns)) < 0).all() and (np.sign(turns) == np.sign(far)).all()
+    return f": as {far:+d} positions do" if far and falling and abs(turns[0] - far) < ASKEW else ""
 
 
 def _by_pair(wrong: WrongRows) -> Component | None:
