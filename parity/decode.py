@@ -47,7 +47,7 @@ class TargetPassTap:
         return changed
 
 
-def told(tap: TargetPassTap, returned: Sequence[int]) -> np.ndarray:
+def told(tap: TargetPassTap, returned: np.ndarray) -> np.ndarray:
     """The ids [n+1], int64, to commit behind a verify pass that has continued with the tap's tokens, or shall.
 
     A device that hands over no `verify.tokens` could not be told them by the tap: it is by what is committed.
