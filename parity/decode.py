@@ -47,6 +47,17 @@ class TargetPassTap:
         return changed
 
 
+def told(tap: TargetPassTap, returned: np.ndarray) -> np.ndarray:
+    """The ids [n+1], int64, to commit behind a verify pass that has continued with the tap's tokens, or shall.
+
+    A device that hands over no `verify.tokens` could not be told them by the tap: it is by what is committed.
+    """
+    chosen = np.array(returned, np.int64)
+    if VERIFY_TOKENS in tap.force and VERIFY_TOKENS not in tap.seen:
+        chosen[: len(tap.force[VERIFY_TOKENS])] = tap.force[VERIFY_TOKENS]
+    return chosen
+
+
 @dataclass(frozen=True)
 class Decoded:
     """One prompt decoded plainly.

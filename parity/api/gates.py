@@ -54,6 +54,7 @@ def gate_device(
     """
     from parity.builders import gate_context
     from parity.gates import GATES, run_gates
+    from parity.gates.gate import unknown_gate
     from parity.gates.quick import HISTORIES, QUICK_GATES, quick_look
     from parity.layers import refuse_layers
     from parity.partial import scratch, taken
@@ -63,7 +64,7 @@ def gate_device(
         raise UsageError("only names no gate: leave it out for all of them")
     only = only or ()
     if unknown := [name for name in only if name not in GATES]:
-        raise UsageError(f"--only {unknown[0]}: no such gate; there is {', '.join(GATES)}")
+        raise unknown_gate(unknown[0])
     if quick and (only or run):
         raise UsageError(
             "a quick look chooses its gates and makes its own short runs: it goes with neither --only nor --run"

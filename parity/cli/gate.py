@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @golden_option
 @device_option
 @precision_option
-@click.option("--only", multiple=True, metavar="GATE", help="Only these gates; may be repeated.")
+@click.option("--only", multiple=True, metavar="GATE", help="Only this gate; once for each gate.")
 @click.option(
     "--quick",
     is_flag=True,

@@ -156,12 +156,21 @@ def run_gates(
     results = []
     for name in names or GATES:
         if name not in GATES:
-            raise UsageError(f"--only {name}: no such gate; there is {', '.join(GATES)}")
+            raise unknown_gate(name)
         if context.golden.manifest.case.sampling and name not in SAMPLED:
             raise UsageError(f"{context.golden.folder} samples: gate {name} compares greedy decoding")
         results.append(run_gate(context, name))
         done(results[-1])
     return GateReport(context.device_name, context.precision, str(context.golden.folder), tuple(results))
+
+
+def unknown_gate(name: str) -> UsageError:
+    """What is said of a name that is no gate; of several gates in one name, that each has an --only of its own."""
+    several = [part.strip() for part in name.split(",")]
+    if len(several) > 1 and {*several} <= {*GATES}:
+        each = " ".join(f"--only {part}" for part in several)
+        return UsageError(f"--only {name}: --only is given once for each gate: {each}")
+    return UsageError(f"--only {name}: no such gate; there is {', '.join(GATES)}")
 
 
 def run_gate(context: GateContext, name: str) -> GateResult:

@@ -12,7 +12,7 @@ from parity.compare.choices import BUG, NOISE, TIE, judge
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.rows import Clock, StageRows, stage_rows
 from parity.compare.scores import NOISE_SIGMAS, row_noise
-from parity.decode import NO_DRAFTS, TargetPassTap
+from parity.decode import NO_DRAFTS, TargetPassTap, told
 from parity.errors import Inconclusive
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
@@ -50,7 +50,8 @@ class GoldenTextResult:
     """What became of a golden's rows: how many, how those were judged that chose another, and the first such one.
 
     `off` are the rows' errors in logits, in multiples of the golden's noise, with their places; `unseen` counts the
-    rows behind a prompt's last one whose logits the device did not show.
+    rows behind a prompt's last one whose logits the device did not show; `lost` the tokens to which it could not be
+    led on, and `why` says so of the first prompt that has any.
     """
 
     rows: int = 0
@@ -59,6 +60,8 @@ class GoldenTextResult:
     first: dict[str, Place] = field(default_factory=dict)
     off: list[tuple[float, Place]] = field(default_factory=list)
     unseen: int = 0
+    lost: int = 0
+    why: str = ""
 
     @property
     def pooled(self) -> float:
@@ -70,7 +73,8 @@ def golden_text(context: GateContext, precision: str) -> Check:
     """Every emitted token of every golden prompt, chosen without drafts behind the golden's tokens and experts.
 
     A token that is not the golden's is judged by the golden's own logits: a tie or within noise, or a bug. The golden's
-    token is used from there on, so that one tie hides nothing behind it.
+    token is used from there on, so that one tie hides nothing behind it. What a device cannot be led on to is not
+    judged, and the check no pass.
 
     Raises:
         Inconclusive: the golden lacks logits, or the device does not continue with the tokens that a tap returns.
@@ -79,9 +83,9 @@ def golden_text(context: GateContext, precision: str) -> Check:
     truth, result = GoldenLogits(golden, precision), GoldenTextResult()
     for number, prompt in enumerate(golden.manifest.case.prompts):
         context.progress(number, len(golden.manifest.case.prompts), f"lossless {prompt.id}, the golden's text")
-        for step, (mine, (theirs, logits)) in enumerate(
-            zip(prompt.generated.emitted, _decode_along_golden(device, golden, number), strict=True)
-        ):
+        own, why = _decode_along_golden(device, golden, number)
+        result.lost, result.why = result.lost + len(prompt.generated.emitted) - len(own), result.why or why
+        for step, (mine, (theirs, logits)) in enumerate(zip(prompt.generated.emitted, own, strict=False)):
             if logits is not None:
                 result.off.append(truth.off(number, len(prompt.ids) + step - 1, logits))
             result.unseen += logits is None and step > 0
@@ -149,14 +153,19 @@ class GoldenLogits:
         return rows.golden[index : index + 1], noise, Place(stage, None, prompt, int(rows.round[index]), position)
 
 
-def _decode_along_golden(device: Device, golden: TrustedGolden, number: int) -> list[tuple[int, np.ndarray | None]]:
+def _decode_along_golden(
+    device: Device, golden: TrustedGolden, number: int
+) -> tuple[list[tuple[int, np.ndarray | None]], str]:
     """What the device chooses for each emitted token of a prompt, and from which logits, led along the golden's
-    choices."""
+    choices; where it cannot be led on, that ends there, and why."""
     case = golden.manifest.case
     prompt = case.prompts[number]
     emitted = prompt.generated.emitted
     tap = _MatchingShapeTap(_golden_choices(golden, number, 0, TARGET_TOKENS), KEPT.__contains__)
-    own = [_own_choice(tap, TARGET_TOKENS, device.prefill(prompt.ids, case.max_new_tokens, tap), emitted[0])]
+    first = int(device.prefill(prompt.ids, case.max_new_tokens, tap))
+    own = [_own_choice(tap, TARGET_TOKENS, first, emitted[0])]
+    if first != emitted[0]:
+        return own, _not_led(TARGET_TOKENS, f"prompt {number}: prefill returns {first}, the golden has {emitted[0]}")
     for token, (round_, row) in zip(emitted[1:], _emitted_rows(Clock.of(prompt)), strict=True):
         force = {
             name: value[row : row + 1] for name, value in _golden_choices(golden, number, round_, VERIFY_TOKENS).items()
@@ -164,18 +173,28 @@ def _decode_along_golden(device: Device, golden: TrustedGolden, number: int) -> 
         tap = _MatchingShapeTap(force, KEPT.__contains__)
         chosen = device.verify(NO_DRAFTS, tap)
         own.append(_own_choice(tap, VERIFY_TOKENS, chosen[0], token))
-        fresh = [int(token) for token in device.commit(NO_DRAFTS, chosen, untapped)]
+        fresh = [int(token) for token in device.commit(NO_DRAFTS, told(tap, chosen), untapped)]
         if fresh != [token]:
-            raise Inconclusive(f"prompt {number}, round {round_}: the device emitted {fresh}, led on with {token}")
-    return own
+            said = f"prompt {number}, round {round_}: commit is given {token} and emits {fresh}"
+            if VERIFY_TOKENS in tap.seen:
+                raise Inconclusive(said)
+            return own, _not_led(VERIFY_TOKENS, said)
+    return own, ""
+
+
+def _not_led(stage: str, said: str) -> str:
+    return f"{said}, and the device hands over no {stage}, by which the tap would lead it on with the golden's token"
 
 
 def _own_choice(tap: TargetPassTap, stage: str, returned: int, due: int) -> tuple[int, np.ndarray | None]:
     """The device's own choice, before it was led on, and the logits of a prompt's last row or of a pass of one row.
 
-    A token that no tap saw is the device's own: it was not told the golden's, which it has to return.
+    A token that no tap saw is the device's own: it was not told the golden's.
+
+    Raises:
+        Inconclusive: the tap saw tokens, and the device returned another than the tap did.
     """
-    if int(returned) != due:
+    if stage in tap.seen and int(returned) != due:
         raise Inconclusive(
             f"the device does not continue with the {stage} that a tap returns: {int(returned)}, led on with {due}"
         )
@@ -214,12 +233,14 @@ def _check(result: GoldenTextResult, precision: str) -> Check:
         if result.unseen
         else ""
     )
+    line += f"; {result.lost} tokens not judged: {result.why}" if result.lost else ""
     figures = {
         "tokens": result.rows,
         "same": result.same,
         "others": dict(result.verdicts),
         "noise": result.pooled,
         "unseen": result.unseen,
+        "lost": result.lost,
     }
-    verdict = FAIL if place else INCONCLUSIVE if result.unseen else PASS
+    verdict = FAIL if place else INCONCLUSIVE if result.unseen or result.lost else PASS
     return Check(f"plain decoding = the golden's text, {precision}", verdict, line, figures, place)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parity.errors import UsageError
+from parity.errors import DeviceFailed, Inconclusive, NotOffered, NotShown, UsageError
 from parity.families import MODEL
 from parity.gates import acceptance, decisions, lossless, positions, stages, verify
 from parity.gates.decisions import FORCED, _same
@@ -182,6 +182,31 @@ def test_a_loop_in_one_piece_that_decodes_plainly_too_is_run_whole(monkeypatch, 
     each = ["loop {}"] if whole else ["plain {}", "text {}"]
     due = [one.format(name) for name in dict.fromkeys(("float32", precision)) for one in each]
     assert [*lossless.checks(context)] == [*due, "rule"]
+
+
+def test_a_check_of_losslessness_without_evidence_leaves_the_others_theirs(monkeypatch):
+    def missing(*of):
+        raise Inconclusive("no rows")
+
+    monkeypatch.setattr(lossless, "NoiseFloors", lambda golden: "noise")
+    monkeypatch.setattr(lossless, "equals_plain_decoding", missing)
+    monkeypatch.setattr(lossless, "golden_text", missing)
+    monkeypatch.setattr(lossless, "accepts_by_rule", lambda context: "rule")
+    context = SimpleNamespace(golden=None, precision="float32", device=lambda precision: None)
+    names = ("speculation = plain decoding, float32", "plain decoding = the golden's text, float32")
+    assert [*lossless.checks(context)] == [*(Check(name, "inconclusive", "no rows") for name in names), "rule"]
+
+
+@pytest.mark.parametrize("error", [NotOffered("a loop"), NotShown("hidden"), DeviceFailed("numpy", "verify", "oh")])
+def test_what_a_device_does_not_offer_or_show_or_a_device_that_raises_ends_losslessness(monkeypatch, error):
+    def ends(*of):
+        raise error
+
+    monkeypatch.setattr(lossless, "NoiseFloors", lambda golden: "noise")
+    monkeypatch.setattr(lossless, "equals_plain_decoding", ends)
+    context = SimpleNamespace(golden=None, precision="float32", device=lambda precision: None)
+    with pytest.raises(type(error)):
+        [*lossless.checks(context)]
 
 
 @pytest.mark.parametrize(("precision", "rows"), [("float32", ["float32"]), ("bfloat16", ["float32", "bfloat16"])])

@@ -86,6 +86,10 @@ def test_gates_run_in_the_order_asked_for_or_all_of_them(ran):
 def test_an_unknown_gate_or_one_of_greedy_decoding_on_sampled_tokens_is_refused(ran):
     with pytest.raises(UsageError, match=r"^--only nonsense: no such gate; there is provenance, stages, "):
         gate.run_gates(bench(), ("taps", "nonsense"))
+    with pytest.raises(UsageError, match=r"^--only taps,nonsense: no such gate; there is provenance, "):
+        gate.run_gates(bench(), ("taps,nonsense",))
+    with pytest.raises(UsageError, match=r": --only is given once for each gate: --only taps --only verify$"):
+        gate.run_gates(bench(), ("taps, verify",))
     with pytest.raises(UsageError, match=r"^golden samples: gate taps compares greedy decoding$"):
         gate.run_gates(bench("temperature=1"), ("stages", "taps"))
     assert ran == ["taps", "stages"]

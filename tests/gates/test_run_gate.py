@@ -42,6 +42,13 @@ def test_help_among_gates_is_no_gate_and_no_pass(names, code, parity, shallow_go
     ), found
 
 
+def test_several_gates_in_one_name_are_told_how_they_are_asked_for(parity, shallow_golden, monkeypatch):
+    monkeypatch.setattr("parity.gates.run_gates", lambda *_, **__: pytest.fail("a gate ran"))
+    found = parity("gate", "--golden", shallow_golden.folder, "--only", "decisions,lossless")
+    said = "--only decisions,lossless: --only is given once for each gate: --only decisions --only lossless"
+    assert found.code == 2 and said in found.err, found
+
+
 @pytest.mark.parametrize(
     ("name", "sources", "said"),
     [
