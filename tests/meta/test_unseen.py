@@ -34,6 +34,7 @@ HELD = {
     13: (40, 26, 2),
     14: (24, 18, 3),
     15: (36, 18, 3),
+    16: (36, 18, 2),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 
