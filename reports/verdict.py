@@ -213,8 +213,10 @@ def _print_blind(out: Console, report: Report) -> None:
         _tell(out, "evidence", said)
     if report.not_exercised:
         _tell(out, "not exercised", f"by these prompts: {'; '.join(report.not_exercised)}")
+    if report.policy_file:
+        _tell(out, "policy", f"{report.policy_file} ({report.policy_apart})")
     if report.blind:
-        _tell(out, "cannot see", f"policy {report.policy}: {report.blind}")
+        _tell(out, "cannot see", f"policy {report.policy_file or report.policy}: {report.blind}")
     if report.not_shown:
         _tell(out, "not shown", not_shown(report))
     for said in report.parted:
@@ -246,7 +248,7 @@ def _print_last(out: Console, report: Report) -> None:
     """What the policy did not look at, then the last line: pass, or the first divergent place and its command."""
     unjudged = sorted({stage.family for stage in report.stages if stage.verdict == NOT_JUDGED})
     if unjudged:
-        _tell(out, "not judged", f"by policy {report.policy}: {', '.join(unjudged)}")
+        _tell(out, "not judged", f"by policy {report.policy_file or report.policy}: {', '.join(unjudged)}")
     word = Text(report.title, style=STYLE[report.verdict])
     if report.verdict != PASS and report.first is not None:
         word.append(f"; first divergent: {report.first_summary}; reproduce: {report.reproduce}", style="default")

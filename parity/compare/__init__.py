@@ -72,7 +72,7 @@ def compare(
     verdicts += [INCONCLUSIVE] if constants.silent or parted else []
     verdicts += [judged.on.own.verdict] if judged.on.own else []
     first = earliest_failure(golden, judged.results, findings)
-    case, true = run.manifest.case, golden.manifest.case
+    case, true, own = run.manifest.case, golden.manifest.case, policy.own
     return Report(
         device=run.manifest.producer.name,
         precision=case.precision,
@@ -89,7 +89,7 @@ def compare(
         verdict=conclude(verdicts),
         reproduce=_command(golden, run, globs, without),
         strict=strict,
-        blind=policy.blind,
+        blind="" if own and own.borrowed else policy.blind,
         witnesses=witnesses(golden.manifest),
         own_experts=judged.on.own,
         layers=str(selected.layers or ""),
@@ -104,6 +104,8 @@ def compare(
         sampling=true.sampling,
         rests_on=resting_on(golden, run, judged.results, without) if golden.keeps or run.keeps else (),
         without=tuple(without),
+        policy_file=own.file if own else "",
+        policy_apart=own.apart if own else "",
     )
 
 

@@ -201,6 +201,8 @@ class Report:
     these the verdict says nothing.
     `holds` is what the wrong rows of the first divergent stage hold instead of their own values, where that is known.
     `beside` is the other run's folder where two devices are compared with each other, '' otherwise.
+    `policy_file` is the file of a policy that is not the shipped one of its name, and `policy_apart` what parts the two;
+    both are '' for a shipped one, and for a copy of it.
     `rests_on` says by what the stages were judged where that is less than whole tensors, `without` what was left out.
     `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
@@ -235,6 +237,8 @@ class Report:
     beside: str = ""
     rests_on: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    policy_file: str = ""
+    policy_apart: str = ""
 
     @property
     def exit_code(self) -> int:
