@@ -73,7 +73,7 @@ def compare(
     verdicts += [judged.on.own.verdict] if judged.on.own else []
     first = earliest_failure(golden, judged.results, findings)
     case, true, own = run.manifest.case, golden.manifest.case, policy.own
-    return Report(
+    report = Report(
         device=run.manifest.producer.name,
         precision=case.precision,
         mode=case.mode,
@@ -87,7 +87,7 @@ def compare(
         first=first,
         holds=held_at(golden, run, first),
         verdict=conclude(verdicts),
-        reproduce=_command(golden, run, globs, without),
+        reproduce="",
         strict=strict,
         blind="" if own and own.borrowed else policy.blind,
         witnesses=witnesses(golden.manifest),
@@ -107,6 +107,7 @@ def compare(
         policy_file=own.file if own else "",
         policy_apart=own.apart if own else "",
     )
+    return replace(report, reproduce=_command(golden, run, globs, report))
 
 
 @dataclass(frozen=True)
@@ -189,10 +190,13 @@ def _unseen(
     )
 
 
-def _command(golden: TrustedGolden, run: DumpView, globs: Sequence[str], without: Sequence[str]) -> str:
-    """The command that compares the two like this."""
-    asked = quoted("--golden", golden.folder, *(word for glob in globs for word in ("--stage", glob)))
-    return f"parity diff {run.command} {asked}" + (f" --without {','.join(without)}" if without else "")
+def _command(golden: TrustedGolden, run: DumpView, globs: Sequence[str], report: Report) -> str:
+    """The command that compares the two like this: with every option that the verdict depends on."""
+    words = ["--golden", golden.folder, *(word for glob in globs for word in ("--stage", glob))]
+    words += ["--without", ",".join(report.without)] if report.without else []
+    words += ["--policy", report.policy_asked] if report.policy_asked else []
+    words += ["--strict"] if report.strict else []
+    return f"parity diff {run.command} {quoted(*words)}"
 
 
 def _structure(golden: TrustedGolden, run: DumpView, names: Sequence[str]) -> list[Finding]:

@@ -246,6 +246,11 @@ class Report:
         return 1 if self.strict and self.verdict == WARN else exit_code(self.verdict)
 
     @property
+    def policy_asked(self) -> str:
+        """What `--policy` is given for these bounds; '' where they are those of the precision."""
+        return self.policy_file or (self.policy if self.policy != self.precision else "")
+
+    @property
     def title(self) -> str:
         """What the verdict is of: of some layers or stages alone, or of a difference, it is none of a device."""
         if not self.layers:

@@ -275,3 +275,12 @@ def test_a_copy_of_a_shipped_policy_is_the_shipped_one(told):
 def test_a_name_that_does_not_ship_is_named_by_its_file(told):
     path, report, out = told("pcc", ('name = "pcc"', 'name = "ours"'))
     assert f"{path} (ours, which does not ship)" in " ".join(out.split()) and report.blind
+
+
+def test_the_command_of_a_verdict_repeats_what_it_depends_on(told, dumps):
+    path, report, _ = told("pcc", LOOSE)
+    assert report.reproduce.endswith(f" --policy {path}")
+    plain = compare(*dumps, read_policy()).reproduce
+    assert plain.endswith(f" --golden {dumps[0].folder}")
+    for name, strict, more in ((None, True, " --strict"), ("pcc", True, " --policy pcc --strict")):
+        assert compare(*dumps, read_policy(name), strict=strict).reproduce == plain + more
