@@ -71,10 +71,11 @@ def _print_first(out: Console, report: Report) -> None:
         if report.holds:
             _tell(out, "holds", report.holds)
         _tell(out, "whose", _whose(report, stage))
+    flags, bounds = ["--partial"] if report.partial else [], {"golden": report.golden, "policy": report.policy_asked}
     # Causes are looked for with greedy references, in whole runs over whole tensors.
     if report.verdict == FAIL and report.beside:
-        for folder in (report.run, report.beside):
-            _print_next(out, command_line("diff", folder, golden=report.golden))
+        for folder, more in ((report.run, flags), (report.beside, [])):
+            _print_next(out, command_line("diff", folder, *more, **bounds))
     elif report.verdict == FAIL and report.rests_on:
         _tell(out, "next", "a run over whole tensors, `parity diff` without sketches: its cause is looked for in these")
     elif (
@@ -82,7 +83,7 @@ def _print_first(out: Console, report: Report) -> None:
         and not (report.sampling or report.layers)
         and (Path(report.run) / "manifest.json").is_file()
     ):
-        _print_next(out, command_line("diagnose", report.run, golden=report.golden))
+        _print_next(out, command_line("diagnose", report.run, *flags, **bounds))
 
 
 def _print_next(out: Console, command: str) -> None:

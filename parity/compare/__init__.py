@@ -106,6 +106,7 @@ def compare(
         without=tuple(without),
         policy_file=own.file if own else "",
         policy_apart=own.apart if own else "",
+        partial=bool(run.asked),
     )
     return replace(report, reproduce=_command(golden, run, globs, report))
 

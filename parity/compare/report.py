@@ -203,6 +203,7 @@ class Report:
     `beside` is the other run's folder where two devices are compared with each other, '' otherwise.
     `policy_file` is the file of a policy that is not the shipped one of its name, and `policy_apart` what parts the two;
     both are '' for a shipped one, and for a copy of it.
+    `partial` is a run that is judged by what it holds, because --partial asks for it.
     `rests_on` says by what the stages were judged where that is less than whole tensors, `without` what was left out.
     `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
@@ -239,6 +240,7 @@ class Report:
     without: tuple[str, ...] = ()
     policy_file: str = ""
     policy_apart: str = ""
+    partial: bool = False
 
     @property
     def exit_code(self) -> int:
