@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum, unique
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from parity import limits
 from parity.errors import UsageError
@@ -217,12 +218,33 @@ Pattern = tuple[str, tuple[str, ...]]
 """Stages and modes of a row."""
 
 
+@dataclass(frozen=True)
+class Own:
+    """A policy that is not the shipped one of its name.
+
+    Attributes:
+        file: as it was named.
+        apart: what parts it from the shipped one of its name, in words.
+        borrowed: its rows differ, and it says with the shipped one's words what it cannot see.
+    """
+
+    file: str
+    apart: str
+    borrowed: bool
+
+
 class Policy(PolicyPart):
     """A whole policy file; `blind` is what it cannot see, printed beside its verdict."""
 
     name: str
     blind: str = ""
     rows: tuple[Row, ...] = Field(alias="row", max_length=limits.ROWS)
+    _own: Own | None = PrivateAttr(None)
+
+    @property
+    def own(self) -> Own | None:
+        """Where it was read from, if its content is not that of the shipped policy of its name; None where it is."""
+        return self._own
 
     @model_validator(mode="after")
     def _alive(self) -> Policy:
@@ -292,10 +314,33 @@ def read_policy(named: str | Path | None = None, precision: str = "bfloat16") ->
         UsageError: it cannot be read or a field is wrong.
     """
     source = source_of(named, precision)
+    policy = _read(source)
+    policy._own = _own(policy, source)
+    return policy
+
+
+def _read(source: Path) -> Policy:
     try:
         return Policy.model_validate(toml(source, "policy")[0])
     except ValidationError as error:
         raise UsageError(f"policy {source}: {first_mistake(error)}") from None
+
+
+def _own(policy: Policy, source: Path) -> Own | None:
+    ships = shipped().get(policy.name)
+    if ships == source:
+        return None
+    if ships is None:
+        return Own(str(source), f"{policy.name}, which does not ship", False)
+    theirs = _read(ships)
+    if policy == theirs:
+        return None
+    mine, due = ([row.model_dump(exclude={"reason"}) for row in one.rows] for one in (policy, theirs))
+    if mine == due:
+        return Own(str(source), f"the rows of the shipped {policy.name}, other words", False)
+    count = sum(row not in due for row in mine)
+    how = f"{count} of {len(mine)} rows differ" if count else "rows are left out, repeated or in another order"
+    return Own(str(source), f"not the shipped {policy.name}: {how}", policy.blind == theirs.blind)
 
 
 @lru_cache(maxsize=64)

@@ -71,10 +71,11 @@ def _print_first(out: Console, report: Report) -> None:
         if report.holds:
             _tell(out, "holds", report.holds)
         _tell(out, "whose", _whose(report, stage))
+    flags, bounds = ["--partial"] if report.partial else [], {"golden": report.golden, "policy": report.policy_asked}
     # Causes are looked for with greedy references, in whole runs over whole tensors.
     if report.verdict == FAIL and report.beside:
-        for folder in (report.run, report.beside):
-            _print_next(out, command_line("diff", folder, golden=report.golden))
+        for folder, more in ((report.run, flags), (report.beside, [])):
+            _print_next(out, command_line("diff", folder, *more, **bounds))
     elif report.verdict == FAIL and report.rests_on:
         _tell(out, "next", "a run over whole tensors, `parity diff` without sketches: its cause is looked for in these")
     elif (
@@ -82,7 +83,7 @@ def _print_first(out: Console, report: Report) -> None:
         and not (report.sampling or report.layers)
         and (Path(report.run) / "manifest.json").is_file()
     ):
-        _print_next(out, command_line("diagnose", report.run, golden=report.golden))
+        _print_next(out, command_line("diagnose", report.run, *flags, **bounds))
 
 
 def _print_next(out: Console, command: str) -> None:
@@ -213,8 +214,10 @@ def _print_blind(out: Console, report: Report) -> None:
         _tell(out, "evidence", said)
     if report.not_exercised:
         _tell(out, "not exercised", f"by these prompts: {'; '.join(report.not_exercised)}")
+    if report.policy_file:
+        _tell(out, "policy", f"{report.policy_file} ({report.policy_apart})")
     if report.blind:
-        _tell(out, "cannot see", f"policy {report.policy}: {report.blind}")
+        _tell(out, "cannot see", f"policy {report.policy_file or report.policy}: {report.blind}")
     if report.not_shown:
         _tell(out, "not shown", not_shown(report))
     for said in report.parted:
@@ -246,7 +249,7 @@ def _print_last(out: Console, report: Report) -> None:
     """What the policy did not look at, then the last line: pass, or the first divergent place and its command."""
     unjudged = sorted({stage.family for stage in report.stages if stage.verdict == NOT_JUDGED})
     if unjudged:
-        _tell(out, "not judged", f"by policy {report.policy}: {', '.join(unjudged)}")
+        _tell(out, "not judged", f"by policy {report.policy_file or report.policy}: {', '.join(unjudged)}")
     word = Text(report.title, style=STYLE[report.verdict])
     if report.verdict != PASS and report.first is not None:
         word.append(f"; first divergent: {report.first_summary}; reproduce: {report.reproduce}", style="default")

@@ -72,8 +72,8 @@ def compare(
     verdicts += [INCONCLUSIVE] if constants.silent or parted else []
     verdicts += [judged.on.own.verdict] if judged.on.own else []
     first = earliest_failure(golden, judged.results, findings)
-    case, true = run.manifest.case, golden.manifest.case
-    return Report(
+    case, true, own = run.manifest.case, golden.manifest.case, policy.own
+    report = Report(
         device=run.manifest.producer.name,
         precision=case.precision,
         mode=case.mode,
@@ -87,9 +87,9 @@ def compare(
         first=first,
         holds=held_at(golden, run, first),
         verdict=conclude(verdicts),
-        reproduce=_command(golden, run, globs, without),
+        reproduce="",
         strict=strict,
-        blind=policy.blind,
+        blind="" if own and own.borrowed else policy.blind,
         witnesses=witnesses(golden.manifest),
         own_experts=judged.on.own,
         layers=str(selected.layers or ""),
@@ -104,7 +104,11 @@ def compare(
         sampling=true.sampling,
         rests_on=resting_on(golden, run, judged.results, without) if golden.keeps or run.keeps else (),
         without=tuple(without),
+        policy_file=own.file if own else "",
+        policy_apart=own.apart if own else "",
+        partial=bool(run.asked),
     )
+    return replace(report, reproduce=_command(golden, run, globs, report))
 
 
 @dataclass(frozen=True)
@@ -187,10 +191,13 @@ def _unseen(
     )
 
 
-def _command(golden: TrustedGolden, run: DumpView, globs: Sequence[str], without: Sequence[str]) -> str:
-    """The command that compares the two like this."""
-    asked = quoted("--golden", golden.folder, *(word for glob in globs for word in ("--stage", glob)))
-    return f"parity diff {run.command} {asked}" + (f" --without {','.join(without)}" if without else "")
+def _command(golden: TrustedGolden, run: DumpView, globs: Sequence[str], report: Report) -> str:
+    """The command that compares the two like this: with every option that the verdict depends on."""
+    words = ["--golden", golden.folder, *(word for glob in globs for word in ("--stage", glob))]
+    words += ["--without", ",".join(report.without)] if report.without else []
+    words += ["--policy", report.policy_asked] if report.policy_asked else []
+    words += ["--strict"] if report.strict else []
+    return f"parity diff {run.command} {quoted(*words)}"
 
 
 def _structure(golden: TrustedGolden, run: DumpView, names: Sequence[str]) -> list[Finding]:

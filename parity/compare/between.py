@@ -48,6 +48,7 @@ class DeviceDifference(DumpView):
         manifest = run.manifest.model_copy(update={"case": case, "producer": producer, "stages": stages})
         rows = {place: _both(row, other.rows[place]) for place, row in run.rows.items() if place in other.rows}
         super().__init__(run.folder, manifest, run.declared, rows, run.parts)
+        self.asked = run.asked
 
     @property
     def sides(self) -> tuple[DumpView, ...]:
@@ -69,7 +70,7 @@ class DeviceDifference(DumpView):
     @property
     def command(self) -> str:
         """How a command names the two runs."""
-        return quoted(self.folder, "--against", self.other.folder)
+        return quoted(self.folder, "--against", self.other.folder) + self.asked
 
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
         """The rows that changed in either run since the round before."""

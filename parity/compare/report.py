@@ -201,6 +201,9 @@ class Report:
     these the verdict says nothing.
     `holds` is what the wrong rows of the first divergent stage hold instead of their own values, where that is known.
     `beside` is the other run's folder where two devices are compared with each other, '' otherwise.
+    `policy_file` is the file of a policy that is not the shipped one of its name, and `policy_apart` what parts the two;
+    both are '' for a shipped one, and for a copy of it.
+    `partial` is a run that is judged by what it holds, because --partial asks for it.
     `rests_on` says by what the stages were judged where that is less than whole tensors, `without` what was left out.
     `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
@@ -235,11 +238,19 @@ class Report:
     beside: str = ""
     rests_on: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    policy_file: str = ""
+    policy_apart: str = ""
+    partial: bool = False
 
     @property
     def exit_code(self) -> int:
         """0 pass (or warn), 1 fail, 3 inconclusive or disputed; a warning is a failure under --strict."""
         return 1 if self.strict and self.verdict == WARN else exit_code(self.verdict)
+
+    @property
+    def policy_asked(self) -> str:
+        """What `--policy` is given for these bounds; '' where they are those of the precision."""
+        return self.policy_file or (self.policy if self.policy != self.precision else "")
 
     @property
     def title(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from parity.golden.trust import device_modules, enumerated, refuse_less
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.policy import QUANTISED, read_policy
+from parity.reproducing import Argument, command_line
 from parity.progress import Progress, quiet
 from parity.raised import raised_text, refuses
 from parity.run_request import RunRequest
@@ -149,6 +150,18 @@ class GateContext:
         if wanted not in self._devices or getattr(self._devices[wanted], "process_ended", False):
             self._devices[wanted] = self._built(chosen, **options)
         return self._devices[wanted]
+
+    def command(self, gate: str) -> str:
+        """The command that asks this gate once more, with every option that its verdict depends on."""
+        plain = {one.name: one.default for one in fields(self)}
+        asked: dict[str, Argument] = {
+            name: str(getattr(self, name))
+            for name in ("histories", "seed", "bound")
+            if getattr(self, name) != plain[name]
+        }
+        case: dict[str, Argument] = {"golden": self.golden.folder, "device": self.device_name}
+        again = command_line("gate", only=gate, **case, precision=self.precision, **asked)
+        return again + "".join(f" --run {run.command}" for run in self._given)
 
     def renew(self) -> None:
         """Build the devices anew for whoever asks next, and make no use of what those before them did."""

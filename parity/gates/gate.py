@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from parity.compare.report import INCONCLUSIVE, NOT_JUDGED, ROUNDED, Place, conclude, exit_code
 from parity.errors import NotShown, ParityError, UsageError
 from parity.raised import as_parity_error
-from parity.reproducing import Argument, command_line
 
 if TYPE_CHECKING:
     from parity.gates.context import GateContext
@@ -175,9 +174,7 @@ def unknown_gate(name: str) -> UsageError:
 
 def run_gate(context: GateContext, name: str) -> GateResult:
     """One gate; a device that breaks down under it leaves the rest of it inconclusive, what was found before stays."""
-    case: dict[str, Argument] = {"golden": context.golden.folder, "device": context.device_name}
-    command = command_line("gate", only=name, **case, precision=context.precision)
-    return GateResult(name, tuple(each_check(context, name)), command)
+    return GateResult(name, tuple(each_check(context, name)), context.command(name))
 
 
 def each_check(context: GateContext, name: str) -> Iterator[Check]:

@@ -34,10 +34,12 @@ class DumpView(ABC):
         declared: every stage of its pair of models by full name, in table order.
         rows: the row of each whole tensor, by its place.
         parts: the rows that it is stored as, one for each rank.
+        asked: options of a command that look at it in this way, with a blank in front; '' for most.
         imagined: what the references compute under a hypothesis, whose choices may have another rule.
     """
 
     imagined = False
+    asked = ""
 
     def __init__(
         self,

@@ -158,7 +158,7 @@ def _again(gates: GateReport, report: Report) -> str:
         mode=report.mode,
         precision=report.precision,
         golden=report.golden,
-        policy=report.policy if report.policy != report.precision else "",
+        policy=report.policy_asked,
     )
 
 

@@ -17,6 +17,7 @@ from parity.compare.rows import HALF_ULP
 from parity.compare.statistics import LEAST
 from parity.errors import UsageError
 from parity.policy import Limit, read_policy, shipped
+from parity.reports.terminal import print_report
 from tests.meta.dumps import clean, write
 from tests.meta.plants import FFN, LOGITS, OUT, Q, values, with_nan
 from tests.meta.worlds import SHORT
@@ -222,3 +223,64 @@ def test_beyond_a_bound_of_zero_is_beyond_every_multiple_of_it(tmp_path):
     assert report.verdict == "fail" and report.first_stage.stage.endswith(".q")
     beyond, within = (replace(report.first_stage, x={"l2": x}, bounds={"l2": (0.0, 0.0)}) for x in (0.5, 0.0))
     assert excess(beyond) == inf and excess(within) == 0.0
+
+
+@pytest.fixture
+def dumps(tmp_path):
+    """A clean synthetic run and its golden."""
+    return write(clean(SHORT), tmp_path / "dumps")
+
+
+@pytest.fixture
+def told(dumps, tmp_path, capsys):
+    """A policy file, a shipped one with words replaced; the report of a clean run by it, and what is printed."""
+
+    def judge(name: str, *changes: tuple[str, str]):
+        path = tmp_path / "mine.toml"
+        text = shipped()[name].read_text()
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        path.write_text(text)
+        report = compare(*dumps, read_policy(path))
+        print_report(report)
+        return path, report, capsys.readouterr().out
+
+    return judge
+
+
+LOOSE = ("pearson_distance = { ok = 0.01, warn = 0.01 }", "pearson_distance = { ok = 0.02, warn = 0.02 }")
+
+
+def test_a_loosened_copy_is_named_by_its_file_and_not_by_the_shipped_ones_words(told):
+    path, report, out = told("pcc", LOOSE)
+    rows = len(read_policy("pcc").rows)
+    assert f"{path} (not the shipped pcc: 1 of {rows} rows differ)" in " ".join(out.split()), out
+    assert "cannot see" not in out and report.blind == ""
+    assert (report.policy, report.policy_file) == ("pcc", str(path))
+
+
+def test_what_a_file_of_its_own_cannot_see_is_said_of_the_file(told):
+    path, _, out = told("pcc", LOOSE, ("blind = ", 'blind = "mine alone" # '))
+    assert f"policy {path}: mine alone" in " ".join(out.split()), out
+    path, _, out = told("pcc", ("blind = ", 'blind = "" # '))
+    assert f"{path} (the rows of the shipped pcc, other words)" in " ".join(out.split()), out
+
+
+def test_a_copy_of_a_shipped_policy_is_the_shipped_one(told):
+    _, report, out = told("pcc", ("# ", "#  "))
+    assert report.policy_file == "" and "policy pcc: " in out and "mine.toml" not in out
+
+
+def test_a_name_that_does_not_ship_is_named_by_its_file(told):
+    path, report, out = told("pcc", ('name = "pcc"', 'name = "ours"'))
+    assert f"{path} (ours, which does not ship)" in " ".join(out.split()) and report.blind
+
+
+def test_the_command_of_a_verdict_repeats_what_it_depends_on(told, dumps):
+    path, report, _ = told("pcc", LOOSE)
+    assert report.reproduce.endswith(f" --policy {path}")
+    plain = compare(*dumps, read_policy()).reproduce
+    assert plain.endswith(f" --golden {dumps[0].folder}")
+    for name, strict, more in ((None, True, " --strict"), ("pcc", True, " --policy pcc --strict")):
+        assert compare(*dumps, read_policy(name), strict=strict).reproduce == plain + more

@@ -6,8 +6,18 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
+
+from parity.cli import cli
+from parity.compare import compare
+from parity.compare.between import DeviceDifference
 from parity.golden.store import Dump
+from parity.policy import read_policy
+from parity.reports.terminal import print_report
 from parity.reproducing import command_line
+from tests.meta.dumps import clean, write
+from tests.meta.plants import OUT, values
+from tests.meta.worlds import SHORT
 
 ROOT = Path(__file__).parents[2]
 ODD = "o d[x] ü'$(true)"
@@ -26,6 +36,23 @@ def test_a_dump_is_named_as_a_shell_reads_it():
     dump = object.__new__(Dump)
     dump.__dict__.update(folder=Path(ODD), asked=" --partial")
     assert shlex.split(dump.command) == [ODD, "--partial"]
+
+    apart = object.__new__(DeviceDifference)
+    apart.__dict__.update(folder=Path(ODD), other=dump, asked=dump.asked)
+    assert shlex.split(apart.command) == [ODD, "--against", ODD, "--partial"]
+
+
+def test_the_next_command_is_of_the_same_run_and_bounds(tmp_path, capsys):
+    """A partial dump that is diagnosed as a whole one is blamed for the stages that it never had."""
+    pair = clean(SHORT)
+    values(np.negative, OUT)(pair)
+    golden, run = write(pair, tmp_path)
+    run.asked = " --partial"
+    print_report(compare(golden, run, read_policy("pcc")))
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("next "))
+    words = shlex.split(line)[1:]
+    assert words[:4] == ["parity", "diagnose", str(run.folder), "--partial"] and words[-2:] == ["--policy", "pcc"]
+    cli.commands["diagnose"].make_context("diagnose", words[2:])
 
 
 def test_nothing_else_makes_commands():
