@@ -31,7 +31,7 @@ from parity.compare.structure import Finding, check_structure
 from parity.golden.views import DumpView, TrustedGolden
 from parity.layers import Layers, layers_of, within
 from parity.policy import Policy
-from parity.reproducing import quoted
+from parity.reproducing import Argument, quoted
 from parity.stages import select
 
 
@@ -193,7 +193,7 @@ def _unseen(
 
 def _command(golden: TrustedGolden, run: DumpView, globs: Sequence[str], report: Report) -> str:
     """The command that compares the two like this: with every option that the verdict depends on."""
-    words = ["--golden", golden.folder, *(word for glob in globs for word in ("--stage", glob))]
+    words: list[Argument] = ["--golden", golden.folder, *(word for glob in globs for word in ("--stage", glob))]
     words += ["--without", ",".join(report.without)] if report.without else []
     words += ["--policy", report.policy_asked] if report.policy_asked else []
     words += ["--strict"] if report.strict else []
