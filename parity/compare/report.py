@@ -201,7 +201,7 @@ class Report:
     these the verdict says nothing.
     `holds` is what the wrong rows of the first divergent stage hold instead of their own values, where that is known.
     `beside` is the other run's folder where two devices are compared with each other, '' otherwise.
-    `policy_file` is the file of a policy that is not the shipped one of its name, and `policy_apart` what parts the two;
+    `policy_file` is the file of a policy that is not the shipped one of its name, `policy_apart` what parts the two;
     both are '' for a shipped one, and for a copy of it.
     `partial` is a run that is judged by what it holds, because --partial asks for it.
     `rests_on` says by what the stages were judged where that is less than whole tensors, `without` what was left out.

@@ -23,9 +23,9 @@ from parity.golden.trust import device_modules, enumerated, refuse_less
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.policy import QUANTISED, read_policy
-from parity.reproducing import Argument, command_line
 from parity.progress import Progress, quiet
 from parity.raised import raised_text, refuses
+from parity.reproducing import Argument, command_line
 from parity.run_request import RunRequest
 from parity.seam import Device, Rotary
 
