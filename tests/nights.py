@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -28,8 +29,8 @@ Costs = Mapping[str, float]
 
 
 def listed() -> frozenset[str]:
-    """The listed tests."""
-    return frozenset(LIST.read_text().splitlines())
+    """The listed tests; none for mutants, which all tests judge, and in the recording that the list is made of."""
+    return frozenset(() if "MUTANTS_GOLDENS" in os.environ else LIST.read_text().splitlines())
 
 
 def covering(lines: Lines, costs: Costs) -> set[str]:

@@ -56,6 +56,8 @@ def test_the_list_is_made_of_a_recording(tmp_path, monkeypatch, capsys):
     nights.main()
     assert capsys.readouterr().out == "3 of 9 tests, 6 of 15 s (40%)\n"
     assert nights.listed() == set(nights.left_to_the_night(LINES, COSTS))
+    monkeypatch.setenv("MUTANTS_GOLDENS", str(tmp_path))
+    assert not nights.listed()
 
 
 def test_every_listed_test_is_there_and_its_folder_is_run_by_night():
