@@ -1,0 +1,90 @@
+"""The order of a search: what is asked before what, where passes are right and where several layers may be wrong."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from parity.diagnose.clock import SearchClock
+from parity.diagnose.search.stage_trials import StageTrials
+from parity.diagnose.search.tiers import PROMISING, HypothesisSearch
+
+GAP = np.array([3.0, 4.0])
+
+
+class MadeUp(StageTrials):
+    """A failing stage of which a test says all."""
+
+    def __init__(self, hypotheses, passes="", several=False):
+        self.hypotheses, self.passes, self.gap, self.several_layers = hypotheses, passes, GAP, several
+        self.trials, self.first = None, None
+
+    def values(self, hypothesis):
+        return ["all"]
+
+    def single_layers(self, hypothesis):
+        return [0, 1] if hypothesis.layered else []
+
+    def each(self, many):
+        return [assumed for ((assumed, _),) in many]
+
+
+def hypothesis(id: str, cost: int = 1, passes: str = "", layered: bool = False):
+    return SimpleNamespace(id=id, cost=cost, passes=passes, layered=layered, part="")
+
+
+def search(*hypotheses, short: bool = False, **stage) -> HypothesisSearch:
+    made = HypothesisSearch.__new__(HypothesisSearch)
+    made.stage, made.clock, made.short, made.ended = MadeUp(hypotheses, **stage), SearchClock(), short, False
+    return made
+
+
+@pytest.mark.parametrize(
+    ("stage", "order"),
+    [
+        ({}, ["of single parts", "alone", "in single layers", "with a fitted parameter", "under a condition"]),
+        ({"several": True}, ["alone", "of single parts", "in single layers"]),
+        (
+            {"passes": "verify"},
+            ["of single parts", "alone", "under a condition", "in such passes", "under a condition"],
+        ),
+        ({"short": True}, ["alone", "in single layers", "with a fitted parameter", "under a condition"]),
+    ],
+)
+def test_what_is_asked_first(stage, order):
+    names = [name for name, _ in search(**stage)._tiers([])]
+    assert names[: len(order)] == order
+    assert (names[-1] == "of single parts") == stage.get("short", False)
+
+
+def test_what_would_show_in_a_right_prefill_comes_last():
+    late, such, likely = hypothesis("late"), hypothesis("such", 2, "verify"), hypothesis("likely", 2)
+    of = search(late, such, likely, passes="verify")
+    groups = {name: [[one.id for one in tier] for tier in tiers] for name, tiers in of._tiers([]) if name in SAID}
+    assert groups == {"alone": [["likely"]], "in such passes": [["such"]], "of every pass": [["late"]]}
+
+
+SAID = ("alone", "in such passes", "of every pass")
+
+
+def test_single_layers_are_asked_first_where_all_of_them_promise_most():
+    many = [hypothesis(f"other {number:02}", layered=True) for number in range(PROMISING)]
+    right, along = hypothesis("right", cost=3, layered=True), np.array([6.0, 8.0])
+    across = np.array([4.0, -3.0])
+    made = [SimpleNamespace(assumed=((right, "all"),), moved=along)]
+    made += [SimpleNamespace(assumed=((one, "all"),), moved=across) for one in many]
+    of = search(*many, right, hypothesis("no layers"))
+    first, rest = of._in_single_layers(made)
+    assert [one.id for one in first][:4] == ["right", "right", "other 00", "other 00"]
+    assert len(first) == 2 * PROMISING and {one.id for one in rest} == {many[-1].id}
+    assert next(one.id for one in next(of._in_single_layers([]))) == "other 00"
+
+
+@pytest.mark.parametrize(
+    ("direction", "left"),
+    [(GAP * 2, 0.0), (np.array([4.0, -3.0]), 1.0), (np.zeros(2), 1.0), (np.ones(3), 1.0), (None, 1.0)],
+)
+def test_what_a_direction_takes_off_an_error(direction, left):
+    assert MadeUp([]).left_along(direction) == pytest.approx(left)
