@@ -66,6 +66,7 @@ def test_a_mutation_that_is_not_undone_is_seen(case):
 
 def test_one_layer_alone_shows_in_that_layer(case):
     assert case.first(case.run([(BY_ID["attn-sinks-missing"], 3)], stop=True)) == "target.layers.3.attn_out"
+    assert case.first(case.run([(BY_ID["drafter-masked-apart"], 2)], stop=True)) == "drafter.layers.2.attn_out"
     with pytest.raises(NotApplicable, match="layer 8"):
         case.run([(BY_ID["attn-sinks-missing"], 8)])
 
