@@ -54,7 +54,7 @@ def reduce(
     device fails nowhere; 1: a reduced case was written.
     """
     from parity.api import reduce_failure
-    from parity.reproducing import command_line
+    from parity.reproducing import Argument, command_line
 
     held = limits(**isolation)
     reduced = reduce_failure(
@@ -72,7 +72,8 @@ def reduce(
         write_json(json_file, {})
         return
     case, made, mode = reduced
-    command = command_line("diff", golden=made.folder, device=device_name, precision=precision, mode=mode)
+    asked: dict[str, Argument | None] = {"precision": precision, "mode": mode, "policy": policy}
+    command = command_line("diff", golden=made.folder, device=device_name, **asked)
     write_json(json_file, asdict(case) | {"golden": str(made.folder), "mode": mode, "reproduce": command})
     echo(
         f"{len(case.ids)} prompt tokens, K = {','.join(map(str, case.ks))}, {case.round} rounds: fails at {case.first}"

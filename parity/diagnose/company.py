@@ -15,7 +15,7 @@ from parity.gates.gate import Check
 from parity.golden.store import Dump
 from parity.golden.views import GoldenSlice, JoinedGoldens, TrustedGolden
 from parity.policy import Policy
-from parity.reproducing import command_line
+from parity.reproducing import Argument, command_line
 from parity.run_request import RunRequest
 from parity.seam import Device
 
@@ -50,10 +50,11 @@ def company_cause(
         return None
     kind = BESIDE if lanes > 1 else BEHIND
     said = f"prompt {red.prompt} ({prompts[red.prompt].id}) fails {kind.where}, and passes alone on a fresh device"
+    asked: dict[str, Argument | None] = {"precision": context.precision, "mode": mode, "policy": context.bounds}
     return GateCause(
         kind.gate,
         Check(kind.check, FAIL, said),
-        command_line("diff", golden=golden.folder, device=context.device_name, mode=mode),
+        command_line("diff", golden=golden.folder, device=context.device_name, **asked),
         kind.id,
         kind.says,
         kind.fix,

@@ -21,7 +21,7 @@ def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, s
     (cause,) = diagnose_device(shallow_golden, f"tests.diagnose.company_devices:{name}", limit=2)
     assert isinstance(cause, GateCause) and cause.id == defect
     assert where in cause.check.evidence and "target.layers.1.attn_out" in cause.headline
-    assert cause.reproduce.endswith(("local", "chained"))
+    assert cause.reproduce.endswith(("--precision bfloat16 --mode local", "--precision bfloat16 --mode chained"))
 
 
 @pytest.mark.parametrize(
