@@ -88,7 +88,7 @@ def test_what_is_no_refusal_is_not_taken_for_one(error, verdict, monkeypatch):
     says = SimpleNamespace(describe=lambda: SimpleNamespace(max_positions=48, k=4))
     case = SimpleNamespace(prompts=[SimpleNamespace(ids=(3, 5))], kv_cache="")
     golden = SimpleNamespace(folder="golden", manifest=SimpleNamespace(case=case))
-    context = SimpleNamespace(device=lambda precision: says, golden=golden, device_name="numpy", precision="float32")
+    context = SimpleNamespace(device=lambda precision: says, golden=golden, precision="float32", command=str)
     monkeypatch.setattr("parity.gates.boundary.Baseline", Ends)
     monkeypatch.setattr("parity.gates.boundary.checks", lambda context: boundary._own(context, judged=True))
     result = run_gate(context, "boundary")

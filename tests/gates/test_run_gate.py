@@ -13,7 +13,7 @@ from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 
-BENCH = SimpleNamespace(golden=SimpleNamespace(folder="golden"), device_name="numpy", precision="bfloat16")
+BENCH = SimpleNamespace(device_name="numpy", command=lambda gate: f"parity gate --only {gate}")
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def test_a_run_hands_over_what_it_would_without_a_memory(name, mode, counterfact
     assumed = [(hypothesis, CASES[name] or hypothesis.values[0])]
     again, given = RememberedLayers._again, []
     monkeypatch.setattr(RememberedLayers, "_again", lambda *passed: given.append(passed[1]) or again(*passed))
+    handed_over(counterfactuals, assumed, mode)  # or a hypothesis of every layer has none that it was run with before
     remembered = handed_over(counterfactuals, assumed, mode)
     assert given, "a layer was given again"
     monkeypatch.setattr(RememberedLayers, "_is_loaded", lambda *_: False)
