@@ -34,7 +34,7 @@ walked = {"modules": 0}
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What tests/nights.txt leaves to the night."""
-    late = frozenset() if WHOLE else nights.listed()
+    late = nights.listed()
     for item in items:
         if item.nodeid in late:
             item.add_marker(by_night)

@@ -118,6 +118,10 @@ def test_rows_that_all_turn_by_one_angle_are_not_said_to_turn_by_position():
     assert (
         found.startswith("rotation: 16 of 16 pairs, 0 the first, turned by +1.5 (radians)") and "positions" not in found
     )
+    found = said(in_rotations(wrong(golden, rotated(golden, 0.0, np.linspace(1.0, 0.1, 16)), "target.layers.1.q")))
+    assert (
+        found.startswith("rotation: 16 of 16 pairs, 0 the first, turned by +1 (radians)") and "positions" not in found
+    )
     for far in (-1, 2):
         angles = far * 10000.0 ** (-np.arange(16) / 16)
         found = said(in_rotations(wrong(golden, rotated(golden, 0.0, angles), "target.layers.1.q")))
