@@ -33,7 +33,8 @@ from parity.families import FAMILIES  # noqa: E402
 from parity.fault_choice import choose_faults, small_golden  # noqa: E402
 
 NAMED = json.loads(Path(__file__).with_name("diagnosis.json").read_text())
-"""Fault id to the hypotheses that say the same thing, where the ids differ."""
+"""Fault id to the hypotheses that say the same thing, where the ids differ; `part: WORDS` is a part of the computation
+that says it, where nothing is named."""
 
 
 def diagnosed(golden, fault: str, show: str = "", limit: float | None = None) -> dict:
@@ -45,7 +46,7 @@ def diagnosed(golden, fault: str, show: str = "", limit: float | None = None) ->
     return said | {
         "fault": fault,
         "signature": getattr(found, "signature", ()),
-        "named": bool(said["answers"]) and says_the_same(fault, said["answers"][0][0]),
+        "named": is_named(fault, said),
         "seconds": round(time.perf_counter() - start, 1),
         "processor": round(time.process_time() - processor, 1),
     }
@@ -62,6 +63,15 @@ def answered_by(found) -> dict:
         "components": [(stage, str(part)) for stage, part in found.components],
         "unexplained": found.unexplained.stage if found.unexplained else "",
     }
+
+
+def is_named(fault: str, said: dict) -> bool:
+    """Whether the first answer names a fault; where there is none, whether the first part does."""
+    if said["answers"]:
+        return says_the_same(fault, said["answers"][0][0])
+    first = said["components"][0][1] if said["components"] else ""
+    words = (one.removeprefix("part: ") for one in NAMED.get(fault, ()) if one.startswith("part: "))
+    return any(each in first for each in words)
 
 
 def says_the_same(fault: str, hypothesis: str) -> bool:
@@ -103,7 +113,8 @@ def page(results: list[dict], family: str, limit: float | None) -> str:
         "|---|---|---|---|",
     ]
     for one in results:
-        said = "; ".join(says or UNREAD for _, says in one["answers"]) or "nothing fits"
+        parts = [f"{stage}: {part}" for stage, part in one["components"][:1]]
+        said = "; ".join([says or UNREAD for _, says in one["answers"]] or parts) or "nothing fits"
         said += f"; {one['unexplained']} stays unexplained" if one["unexplained"] and one["answers"] else ""
         named = "yes" if one["named"] else "no"
         lines.append(f"| {one['fault']} | {said.replace('|', '/')} | {named} | {one['processor']:.0f} |")
@@ -129,9 +140,7 @@ def main() -> None:
         if options.log and options.log.exists()
         else []
     )
-    results = [
-        one | {"named": bool(one["answers"]) and says_the_same(one["fault"], one["answers"][0][0])} for one in results
-    ]
+    results = [one | {"named": is_named(one["fault"], one)} for one in results]
     done = {one["fault"] for one in results}
     with TemporaryDirectory(prefix="parity-diagnosis-") as folder:
         asked = {"family": options.family, "partial_kv": options.partial_kv}

@@ -157,7 +157,7 @@ class PromptEvidence:
         if first.place is None or first.error == inf:
             return ""
         if not self.prefilled(first.stage):
-            return "verify" if self._prefill_is_right(first) else ""
+            return "verify" if self._prefill_is_right(first) or self._same_head_is_right(first.stage) else ""
         wrong = red_rows(*self.cut(self.rounds), first.stage)
         later = [round_ > 0 for (round_, _, _), red in wrong.items() if red]
         if not later:  # the place is that of the worst row, and all are off a little
@@ -174,6 +174,15 @@ class PromptEvidence:
         _, run = self.cut(self.rounds)
         shown = hidden and all(run.view.rows(stage, 0) for stage in hidden)
         return bool(shown) and not any(left.red for left in residuals(*self.cut(0), self.policy).values())
+
+    def _same_head_is_right(self, stage: str) -> bool:
+        """Whether a stage of verify rows is shown under the target's name in the prefill, and passes there."""
+        _, run = self.cut(self.rounds)
+        same = stage.replace("verify.", "target.", 1)
+        if same == stage or not self.prefilled(same) or not run.view.rows(same, 0):
+            return False
+        left = residuals(*self.cut(0), self.policy).get(same)
+        return left is not None and not left.red
 
     def other_prompts(self) -> Iterator[Self]:
         """The same device over other prompts, run anew where it has to be."""

@@ -84,7 +84,7 @@ FAMILIES = (
         routing.shards,
     ),
     *(experts.gates, experts.constants, experts.parameters, experts.drafter, heads.weights),
-    *(norms.weights, norms.everywhere, residuals.fed, heads.logits, routing.routed),
+    *(norms.weights, norms.everywhere, residuals.fed, heads.logits, heads.kept, routing.routed),
     *(loading.mxfp4, loading.exchanged),
     *(chain.chain, unfed.unfed),
     *(block.block, block.sight, block_context.context, block_context.heads),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from parity.references.hypotheses.catalogue import FUSED, MODELS, PARALLEL, Family, Mutation
+from parity.references.hypotheses.inference import Margin
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import NotApplicable, rows_from, together
 
@@ -91,6 +92,7 @@ choice(
     f"drafts: {SECOND}",
     stages=("drafter.draft_tokens",),
     values=NEAR,
+    infer=Margin("drafter.logits", "drafter.draft_tokens"),
     fix=EXACT.format("draft"),
     cost=2,
     drafters=MODELS,
@@ -100,6 +102,7 @@ choice(
     f"target: {SECOND}",
     stages=("target.tokens", "verify.tokens"),
     values=NEAR,
+    infer=Margin("verify.logits", "verify.tokens"),
     fix=EXACT.format("target's"),
 )(partial(runner_up, drafts=False))
 

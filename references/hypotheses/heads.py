@@ -73,6 +73,33 @@ weights.both(
     cost=LATER,
 )(head)
 
+
+def _in_steps(w: Tensor, levels: int) -> Tensor:
+    step = w.abs().amax(-1, keepdim=True).clamp(min=1e-30) / levels
+    return (w / step).round() * step
+
+
+NARROW: dict[str, Callable[[Tensor], Tensor]] = {
+    "fp8 (e4m3)": lambda w: w.to(torch.float8_e4m3fn).to(w.dtype),
+    "fp8 (e5m2)": lambda w: w.to(torch.float8_e5m2).to(w.dtype),
+    "int8 with a scale for each row": lambda w: _in_steps(w, 127),
+    "int4 with a scale for each row": lambda w: _in_steps(w, 7),
+}
+"""Formats that a loader, or one path of a kernel, keeps a head in."""
+
+kept = Family(by_side=True, stages=LOGITS, values=NARROW, cost=LATER)
+
+
+@kept.both(
+    "load-head-narrow",
+    "its head's weight is kept in {value}",
+    fix="the head's weight in the checkpoint's dtype, in every path that reads it",
+    seen=("tokenspeed #904", "TRT-LLM #9208"),
+)
+def _(loop: Loop, form: str, side: str) -> Mutation:
+    return changed(head_of(loop, side).weight, NARROW[form])
+
+
 logits = Family(by_side=True, stages=LOGITS, cost=LATER)
 
 

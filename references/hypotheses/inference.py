@@ -56,6 +56,29 @@ class Ratio:
         return along / squares if squares and np.isfinite(along) and along != squares else None
 
 
+class Margin:
+    """How near the second best of a stage's logits has to be to be chosen: half way between the widest gap of the rows
+    whose id is another and the narrowest wider one of those whose id is the golden's."""
+
+    def __init__(self, logits: str, ids: str):
+        self.logits, self.ids = logits, ids
+
+    def __call__(self, device: Tensors, golden: Tensors) -> float | None:
+        right, wrong = list[float](), list[float]()
+        for round_, stage in golden:
+            scores = golden.get((round_, self.logits))
+            if stage != self.ids or scores is None or (round_, stage) not in device:
+                continue
+            mine, true = device[round_, stage], golden[round_, stage]
+            if mine.shape == true.shape == scores.shape[:-1]:
+                best = np.sort(scores, axis=-1)
+                gaps = (best[..., -1] - best[..., -2]).astype(np.float64)
+                right += gaps[mine == true].tolist()
+                wrong += gaps[mine != true].tolist()
+        wider = [gap for gap in right if gap > max(wrong, default=np.inf)]
+        return (max(wrong) + min(wider)) / 2 if wrong and wider else None
+
+
 def _error(mine: NDArray[Any], true: NDArray[Any]) -> NDArray[Any]:
     """Relative L2 of each row."""
     mine, true = (x.reshape(len(x), -1).astype(np.float64) for x in (mine, true))
@@ -69,14 +92,16 @@ other weights are above 10."""
 
 
 def exchanged_experts(device: Tensors, golden: Tensors) -> tuple[int, int, int] | None:
-    """(layer, expert, other): the two experts whose rows of one layer's ffn_out, and theirs alone, are wrong."""
+    """(layer, expert, other): the two experts whose rows of one layer's ffn_out, and theirs alone, are wrong; of
+    what leaves the layer where that is hidden."""
     layers = {
         stage.split(".")[2] for _, stage in golden if stage.startswith("target.layers.") and stage.endswith(".experts")
     }
     for layer in sorted(layers, key=int):
         errors, chosen = [], []
         for (round_, stage), ids in golden.items():
-            place = (round_, f"target.layers.{layer}.ffn_out")
+            parts = ((round_, f"target.layers.{layer}.{part}") for part in ("ffn_out", "out"))
+            place = next((place for place in parts if place in device), (round_, ""))
             if (
                 stage == f"target.layers.{layer}.experts"
                 and place in device

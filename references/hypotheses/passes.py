@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from parity.references.hypotheses import experts, masks, norms, projections, residuals, rope, routing, scores
+from parity.references.hypotheses import experts, heads, masks, norms, projections, residuals, rope, routing, scores
 from parity.references.hypotheses.catalogue import Hypothesis, Mutation, Pass, apart
 from parity.references.hypotheses.lazily import Loop
 
@@ -16,7 +16,7 @@ OF_ROWS = (
     *(scores.scores, scores.sinks, scores.softmax, projections.orders, projections.groups, projections.biases),
     *(norms.norms, norms.weights, residuals.residuals, residuals.fed),
     *(routing.routing, routing.limited, routing.router, routing.choices, routing.numbered, routing.routed),
-    *(experts.gates, experts.constants, experts.parameters),
+    *(experts.gates, experts.constants, experts.parameters, heads.kept),
 )
 """What happens to a row that is in a pass, whichever pass that is."""
 
@@ -53,7 +53,7 @@ def in_passes(hypotheses: Iterable[Hypothesis], passes: Pass) -> list[Hypothesis
             passes=passes,
         )
         for each in hypotheses
-        if each.values and each.stages[0].startswith("target.layers.") and each.cost == 1
+        if each.values and each.stages[0].startswith("target.") and each.cost == 1
     ]
 
 

@@ -110,7 +110,7 @@ router = Family(stages=LOGITS)
 
 @router(
     "ffn-weights-scaled",
-    "routing weights are {value:.4g} times what they should be",
+    "routing weights, or what the experts add up to, are {value:.4g} times what they should be",
     stages=FFN,
     values=(2.0, 0.5),
     fit=FACTOR,

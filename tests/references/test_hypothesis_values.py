@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -62,6 +63,27 @@ def test_exchanged_experts_are_read_out_of_which_rows_are_wrong(part, value, cas
     rough = {place: bfloat16(tensor) for place, tensor in device.items()}
     assert one.infer(rough, case.truth) == value
     assert one.infer({place: bfloat16(tensor) for place, tensor in case.truth.items()}, case.truth) is None
+
+
+def test_exchanged_experts_are_read_out_of_what_leaves_a_layer_that_hides_its_experts(case):
+    one = BY_ID["load-experts-exchanged"]
+    changed = case.run([(one, (2, 1, 4))]).tensors
+    device = {place: tensor for place, tensor in case.truth.items() if not place[1].endswith("ffn_out")}
+    for (round_, stage), tensor in changed.items():
+        if stage == "target.layers.2.ffn_out":
+            device[round_, "target.layers.2.out"] = (
+                device[round_, "target.layers.2.out"] + tensor - case.truth[round_, stage]
+            )
+    assert one.infer(device, case.truth) == (2, 1, 4)
+
+
+def test_how_near_a_second_best_is_chosen_is_read_between_the_rows():
+    logits = np.array([[5.0, 4.75, 0.0], [5.0, 1.0, 4.5], [3.0, 0.0, 1.0], [0.0, 2.0, 9.0]])
+    golden = {(1, "drafter.logits"): logits, (1, "drafter.draft_tokens"): np.array([0, 0, 0, 2])}
+    infer = BY_ID["draft-runner-up"].infer
+    assert infer(golden | {(1, "drafter.draft_tokens"): np.array([1, 2, 0, 2])}, golden) == pytest.approx(1.25)
+    assert infer(golden, golden) is None
+    assert infer(golden | {(1, "drafter.draft_tokens"): np.array([1, 2, 2, 1])}, golden) is None
 
 
 def bfloat16(tensor):

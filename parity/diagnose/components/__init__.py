@@ -2,11 +2,11 @@
 
 No list of defects: wrong.py holds the wrong rows, and each reading is a model of their error with few numbers of its
 own: what the elements hold (elements.py), by what rule ids are chosen (chosen.py) and numbers made (by_rule.py), how
-heads are turned (rotations.py), what other stages hold (other_stages.py), what a product adds up (products.py): its
-columns (columns.py), weights (weights.py) and roundings (roundings.py), other rows of it (other_rows.py) and parts
-each in a way of its own (each_part.py), the keys that attention saw (keys.py), what they weigh (key_weights.py) and
-how their pairs turn (frequencies.py), and what is off in no row alone (faint.py). A reading is named where it leaves
-nothing but noise.
+heads are turned (rotations.py), what other stages hold (other_stages.py), what a token brings along (by_token.py), what
+a product adds up (products.py): its columns (columns.py), weights (weights.py, drawn.py) and roundings (roundings.py),
+other rows of it (other_rows.py) and parts each in a way of its own (each_part.py), the keys that attention saw
+(keys.py), what they weigh (key_weights.py) and how their pairs turn (frequencies.py), and what is off in no row alone
+(faint.py). A reading is named where it leaves nothing but noise.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from parity.compare.origins import held_instead
 from parity.compare.relations import relation
 from parity.compare.rows import stage_rows
 from parity.diagnose.clock import TimeIsUp
+from parity.diagnose.components.by_token import in_tokens
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.faint import in_faint
 from parity.diagnose.components.other_stages import in_other_stages
@@ -133,6 +134,7 @@ def _readings(
         yield (one,)
     yield in_rotations(wrong)
     yield (in_other_stages(wrong, golden, mode),)
+    yield (in_tokens(wrong, golden),)
     for product in products():
         behind = led_back(wrong, product) if len(product.x) == count else None
         if behind is not None and behind is not wrong:

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from parity.diagnose.components.columns import contraction, counting, entered, left_out
+from parity.diagnose.components.drawn import in_drawn_weights
 from parity.diagnose.components.each_part import NUMBERED, Numbered, in_each_part, kept
 from parity.diagnose.components.few_rows import FewRows
 from parity.diagnose.components.frequencies import TurnedKeys
@@ -125,6 +126,7 @@ def in_products(
     yield any_weight(wrong, x)
     yield best_of(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
     yield entered(wrong, weight, parts)
+    yield in_drawn_weights(wrong, x, weight)
 
 
 Changes = Iterable[tuple[str, np.ndarray]]
