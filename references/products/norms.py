@@ -13,6 +13,9 @@ from torch import Tensor
 
 from parity.references.products.product import FLOATS, NARROW, Changed, Made, Product, entered, given, kept_in, linear
 
+STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Rows by which a root mean square may be off: by one, or by a tile."""
+
 Norm = Callable[[Tensor], Tensor]
 
 TILE, MOST = 16, 64
@@ -83,6 +86,7 @@ def _narrow(name: str, low: Norm, weight: Tensor, eps: float) -> dict[str, Norm]
         f"the norm's input in {name}": lambda x: normed(low(x), weight, eps),
         f"the norm's squares in {name}": lambda x: _by(x, low(x.square()).mean(-1, True), weight, eps),
         f"the norm's mean square in {name}": lambda x: _by(x, low(x.square().mean(-1, True)), weight, eps),
+        f"the norm's inverse root in {name}": lambda x: x * low(normed_by(x, eps)) * weight,
         f"the normed rows in {name} before the weight": lambda x: low(normed(x, ones, eps)) * weight,
     }
 
@@ -93,7 +97,12 @@ def _by(x: Tensor, square: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 def normed(x: Tensor, by: Tensor, eps: float, last: int | None = None) -> Tensor:
     """Rows [R, H] by their root mean square, of the first columns alone where so many are said, and a weight."""
-    return x * torch.rsqrt(x[:, :last].square().mean(-1, keepdim=True) + eps) * by
+    return x * normed_by(x[:, :last], eps) * by
+
+
+def normed_by(x: Tensor, eps: float) -> Tensor:
+    """What a norm multiplies rows [R, H] by before their weight: the inverse of the root mean square, [R, 1]."""
+    return torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
 
 
 TIMES = (0.25, 0.5, 0.5**0.5, 0.8, 0.9, 1.1, 1.25, 2**0.5, 2.0, -1.0)
@@ -146,6 +155,11 @@ def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, ca
         def changed() -> Iterator[tuple[str, Changed]]:
             for says, variant in variants(weight, eps, weights):
                 yield says, partial(_of_rows, variant, x)
+            inverse = normed_by(x, eps)
+            for step in STEPS:
+                for of, where in ((step, "before"), (-step, "behind")):
+                    says = f"the root mean square of the row {step} {where}"
+                    yield says, given((x * inverse.roll(of, 0) * weight).numpy())
             for name, one, met in beside:
                 rows = torch.cat(met[calls]).double() if met[calls] else x[:0]
                 if rows.shape == x.shape:

@@ -26,6 +26,13 @@ def test_squares_that_are_not_read_count_as_zeros(last):
         torch.testing.assert_close(made[says](X), X / (squares / count + EPS).sqrt() * WEIGHT)
 
 
+def test_an_inverse_root_may_have_few_bits():
+    made = dict(variants(WEIGHT, EPS, []))["the norm's inverse root in bfloat16"](X)
+    inverse = (X.square().mean(-1, keepdim=True) + EPS).rsqrt()
+    torch.testing.assert_close(made, X * inverse.bfloat16().double() * WEIGHT)
+    assert not torch.allclose(made, X * inverse * WEIGHT, rtol=1e-4)
+
+
 def test_eight_bits_of_what_bfloat16_holds_are_others_than_of_float32():
     made = dict(in_formats())
     x = torch.tensor([1.0626], dtype=torch.float64)  # in bfloat16 half-way between two numbers of e4m3

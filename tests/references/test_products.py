@@ -244,3 +244,8 @@ def test_a_norm_may_give_another_norms_rows_or_be_taken_over_padding(prompt):
     assert np.allclose(fewer / np.sqrt(95 / 96), made.x, rtol=1e-3)
     padded = others["the mean square over 128 columns, 32 of them zeros"]
     assert np.allclose(padded / np.sqrt(128 / 96), made.x, rtol=1e-3)
+    late, own = others["the root mean square of the row 8 before"], np.linalg.norm(made.x, axis=1)
+    factors = late[8:] / np.where(made.x[8:] == 0, 1, made.x[8:])
+    assert np.allclose(factors, np.median(factors, axis=1, keepdims=True)) and not np.allclose(
+        own[8:] * factors[:, 0], own[8:]
+    )

@@ -40,8 +40,8 @@ FEW = 3
 SIMPLE = 16
 """A reading of more numbers of its own may be near anything: it has to leave nothing."""
 
-ENOUGH = (True, 1 - 50 * DEAR)
-"""What leaves nothing and is preferred so much: of the groups that ask for more none could gain more than fifty numbers
+ENOUGH = (True, 1 - 10 * DEAR)
+"""What leaves nothing and is preferred so much: of the groups that ask for more none could gain more than ten numbers
 are worth."""
 
 
