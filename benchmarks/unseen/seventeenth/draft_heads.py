@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.unseen.moments import alter
+from benchmarks.unseen.moments import alter, replaced
 from benchmarks.unseen.planting import Part
 from parity.device.pipeline import Pipeline
 
@@ -12,14 +12,22 @@ fault = Part("draft heads", 17)
 
 
 @fault(
-    "final-norm-of-the-target",
-    "the drafter's final norm has the target's weight, both are called norm.weight",
+    "final-norm-adds-the-residual-again",
+    "the kernel that adds the residual and norms takes the last layer's input again, its output holds it already",
     "drafter.pre_head_hidden",
     "draft",
-    "final norm weight of the drafter",
+    "input of the final norm, input of layer 3 added once more",
 )
 def _(pipeline: Pipeline) -> None:
-    pipeline.drafter.outer["norm"] = pipeline.target.outer["norm"]
+    held = {}
+
+    def remember(at, clean, x, *rest):
+        if at.layer == 3:
+            held["x"] = x
+        return clean(x, *rest)
+
+    alter(pipeline, "drafter:plain_layer", remember)
+    replaced(pipeline, pipeline.drafter, "choose", lambda at, clean, x, *rest: clean(x + held["x"], *rest))
 
 
 @fault(

@@ -77,7 +77,7 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
-    "splits-averaged",
+    "draft-splits-averaged-at-128",
     "draft passes attend to keys before and from 128 on apart, and take the mean of both results",
     OUT,
     "draft",
