@@ -35,6 +35,7 @@ HELD = {
     14: (24, 18, 3),
     15: (36, 18, 3),
     16: (36, 18, 2),
+    17: (36, 18, 1),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 

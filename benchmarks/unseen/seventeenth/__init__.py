@@ -1,0 +1,1 @@
+"""The seventeenth set, by the part of the pipeline."""
