@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 
 from parity.references.products.activations import activations, swiglu
@@ -15,7 +16,7 @@ from parity.references.products.attention.projections import (
     _bias_behind,
 )
 from parity.references.products.attention.scaled import _scaled, _without_faint
-from parity.references.products.attention.tiles import _less_their_mean
+from parity.references.products.attention.tiles import _less_their_mean, _running
 from parity.references.products.experts import (
     _by_tile,
     _of_one_row,
@@ -220,3 +221,14 @@ def test_a_sigmoid_in_a_straight_line_ends_where_it_is_told():
     straight = dict(activations(alpha=1.0, limit=7.0))[says]
     gate, up = torch.tensor([-3.5, -1.5, 0.0, 3.0, 5.0]).double(), torch.zeros(5).double()
     assert straight(gate, up).tolist() == [0.0, -0.375, 0.0, 3.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("sink", "running"), [(-1.0, [0, 1, 3, 3]), (0.5, [0.5, 1, 3, 3]), (2.0, [2, 2, 3, 3]), (4.0, [4, 4, 4, 4])]
+)
+def test_what_begins_at_the_sink_is_scaled_down_by_larger_scores_alone(sink, running):
+    scores = torch.tensor([[[0.0, 1.0, 3.0, 2.0]]], dtype=torch.float64)
+    sinks = torch.full((1, 1, 1), sink, dtype=torch.float64)
+    made = _running(scores, sinks, width=1, values=True, total=False, sink=True)
+    late = running[-1] - torch.tensor(running, dtype=torch.float64)
+    assert torch.allclose(made, torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1] * late.exp())

@@ -181,6 +181,9 @@ SAME = {
     "a tile as wide as all keys": lambda one: replace(
         one, shared=partial(_running, width=10**6, values=True, total=True)
     ),
+    "a tile as wide as all keys, from the sink on": lambda one: replace(
+        one, shared=partial(_running, width=10**6, values=True, total=True, sink=True)
+    ),
     "one tile alone": lambda one: replace(one, shared=partial(_apart, width=10**6, mean=False)),
     "a softmax step by step": lambda one: _softmax_of(one, (as_it_is,) * 3),
     "tiles merged by their sums": lambda one: replace(one, shared=partial(_merged, width=16, times=1.0)),

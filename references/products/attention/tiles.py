@@ -65,6 +65,8 @@ def of_tiles() -> Iterator[tuple[str, Variant]]:
             ("values and sum not rescaled from tile to tile", partial(_running, values=True, total=True)),
             ("values not rescaled from tile to tile", partial(_running, values=True, total=False)),
             ("the sum not rescaled from tile to tile", partial(_running, values=False, total=True)),
+            ("values and sum not rescaled from the sink on", partial(_running, values=True, total=True, sink=True)),
+            ("values not rescaled from the sink on", partial(_running, values=True, total=False, sink=True)),
             ("values of the first not rescaled", partial(_running, values=True, total=False, tiles=1)),
             ("values and sum of the first not rescaled", partial(_running, values=True, total=True, tiles=1)),
             ("each tile with a softmax of its own, added up", partial(_apart, mean=False)),
@@ -90,11 +92,23 @@ def _with(one: Pass, shared: Callable[[Tensor, Tensor | None], Tensor]) -> Pass:
 
 
 def _running(
-    scores: Tensor, sinks: Tensor | None, width: int, values: bool, total: bool, tiles: int | None = None
+    scores: Tensor,
+    sinks: Tensor | None,
+    width: int,
+    values: bool,
+    total: bool,
+    tiles: int | None = None,
+    sink: bool = False,
 ) -> Tensor:
-    """Exponentials by the largest score so far in what is mixed, its sum, or both: of the first tiles, or of all."""
-    last = scores.amax(-1, keepdim=True)
+    """Exponentials by the largest score so far in what is mixed, its sum, or both: of the first tiles, or of all.
+
+    Args:
+        sink: whether the largest score is the sink's at first.
+    """
     so_far = scores.cummax(-1).values
+    if sink and sinks is not None:
+        so_far = so_far.maximum(sinks)
+    last = so_far[..., -1:]
     ends = (
         torch.arange(scores.shape[-1]).div(width, rounding_mode="floor").add(1).mul(width).clamp(max=scores.shape[-1])
     )
