@@ -18,8 +18,8 @@ from parity.references.products.attention import heads
 from parity.references.products.entering import LayerBack, entering_layer
 from parity.references.products.experts import mixture
 from parity.references.products.gated_mlp import mlp
-from parity.references.products.layers import whole_layer
-from parity.references.products.norms import behind_attention, behind_norm, of_norm
+from parity.references.products.layers import streams_of, whole_layer
+from parity.references.products.norms import behind_attention, behind_layers, behind_norm, of_norm
 from parity.references.products.product import Changed, Made, Parts, Product, entered, given, linear, projections
 from parity.references.products.rotated import before_rotation
 from parity.references.products.segments import segment
@@ -137,7 +137,8 @@ def watched(loop: Any, stage: str, hidden: Sequence[str] = ()) -> Iterator[Made]
             yield _rows_of_table(loop.target.model.model.embed_tokens, stack)
             return
         elif part == "pre_head_hidden":
-            yield of_norm(*_final_norms(loop, side), stack)
+            *_, (_, last) = layers_of(loop, side, "all")
+            yield behind_layers(*_final_norms(loop, side), streams_of(last, side, stack), stack)
             return
         elif stage == "drafter.fc_out":
             module = loop.drafter.fc

@@ -34,7 +34,7 @@ def whole_layer(loop: Any, side: str, number: int, layer: Any, stack: ExitStack)
     """
     attended = attention.heads(loop, side, number, layer, stack)
     fed = (mixture if side == "target" else gated_mlp.mlp)(loop, side, number, layer, stack)
-    streams = entered(layer, stack) if side == "target" else _before_mlp(layer, stack)
+    streams = streams_of(layer, side, stack)
     layers = [(at, other) for at, other in layers_of(loop, side, "all") if at != number]
     beside = [("the first norm", layer.input_layernorm)]
     beside += [(f"layer {at}'s", other.post_attention_layernorm) for at, other in layers]
@@ -85,6 +85,11 @@ def _led_back(second: Second, stream: Tensor, begun: Tensor, rows: Any, numbers:
     """
     led: Any = (entering(second, torch.from_numpy(rows), begun[numbers]) - stream[numbers]).numpy()
     return led
+
+
+def streams_of(layer: Any, side: str, stack: ExitStack) -> list[Tensor]:
+    """What goes round a layer's attention, call by call: [rows, H] each."""
+    return entered(layer, stack) if side == "target" else _before_mlp(layer, stack)
 
 
 def _before_mlp(layer: Any, stack: ExitStack) -> list[Tensor]:

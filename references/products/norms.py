@@ -143,6 +143,34 @@ def behind_attention(layer: Any, others: Sequence[tuple[str, Any]], stack: ExitS
     return made
 
 
+def behind_layers(norm: Any, others: Sequence[tuple[str, Any]], streams: Sequence[Tensor], stack: ExitStack) -> Made:
+    """The rows that the final norm gives, and what they would be: as `of_norm` has it, or of the stream before the last
+    layer beside its own.
+
+    Args:
+        streams: what enters the last layer, call by call; the norm takes the last rows of each.
+    """
+    plain, behind = of_norm(norm, others, stack), entered(norm, stack)
+
+    def made() -> list[Product]:
+        (product,), change = plain(), of_module(norm)
+
+        def changed() -> Iterator[tuple[str, Changed]]:
+            yield from product.others()
+            last = streams[len(streams) - len(behind) :]  # a drafter's prefill has no head
+            before = torch.cat([one[-len(rows) :] for one, rows in zip(last, behind, strict=True)]).double()
+            x = torch.cat(behind).double()
+            for says, other in (
+                ("with the last layer's input once more", x + before),
+                ("before the last layer", before),
+            ):
+                yield f"the norm of the stream {says}", given(change(other).numpy())
+
+        return [replace(product, others=changed)]
+
+    return made
+
+
 def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, calls: slice = slice(None)) -> Made:
     """The rows that a norm gives, and what they would be: by other norms' weights, or the rows of these themselves."""
     seen, beside = entered(module, stack), [(name, one, entered(one, stack)) for name, one in others]

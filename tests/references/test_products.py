@@ -252,3 +252,29 @@ def test_a_norm_may_give_another_norms_rows_or_be_taken_over_padding(prompt):
     assert np.allclose(factors, np.median(factors, axis=1, keepdims=True)) and not np.allclose(
         own[8:] * factors[:, 0], own[8:]
     )
+
+
+@pytest.mark.parametrize("side", ["target", "drafter"])
+def test_a_final_norm_may_be_of_the_stream_before_the_last_layer(side, prompt):
+    golden, runs = prompt
+    (made,) = runs.products(golden, f"{side}.pre_head_hidden")
+    others = every_change(made)
+    before, twice = (
+        others[f"the norm of the stream {says}"]
+        for says in ("before the last layer", "with the last layer's input once more")
+    )
+    last = max(
+        named.layer for named in golden.declared.values() if named.name.startswith(side) and named.layer is not None
+    )
+    rows = stage_rows(golden, golden, golden.declared[f"{side}.layers.{last - 1}.out"], device="float32", mode="local")
+    streams = np.concatenate([rows.golden[rows.round == round_][-count:] for round_, count in counts(golden, side)])
+    weights = before / streams
+    assert np.allclose(weights / weights[:, :1], (weights / weights[:, :1])[0], rtol=1e-3)
+    assert not np.allclose(twice, made.x, atol=1e-2)
+
+
+def counts(golden, side):
+    """How many rows a final norm has in each round that it runs in."""
+    rows = stage_rows(golden, golden, golden.declared[f"{side}.pre_head_hidden"], device="float32", mode="local")
+    rounds, numbers = np.unique(rows.round, return_counts=True)
+    return zip(rounds.tolist(), numbers.tolist(), strict=True)
