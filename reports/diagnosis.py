@@ -81,9 +81,14 @@ def print_gate_findings(defects: Sequence[GateCause], golden: DumpView) -> None:
     )
 
 
+ALIKE = 2
+"""What cannot be told apart from a cause, as far as the last line says it."""
+
+
 def _named(cause: Cause) -> str:
     """A cause, with what cannot be told apart from it; one that leaves more than noise is near the cause."""
-    said = " or ".join((f"{cause.says} ({cause.hypothesis})", *cause.alike))
+    alike = [*cause.alike[:ALIKE], *([f"{len(cause.alike) - ALIKE} more, see above"] if cause.alike[ALIKE:] else [])]
+    said = " or ".join((f"{cause.says} ({cause.hypothesis})", *alike))
     said += ", in doubt" if cause.doubted else ""
     return said if cause.whole else f"near {said}, not down to the floor"
 
@@ -105,9 +110,16 @@ def _print_cause(out: Console, number: int, cause: Cause) -> None:
     if cause.seen:
         out.print(f"   met in: {', '.join(cause.seen)}", soft_wrap=True)
     if cause.alike:
-        out.print(f"   no stage, round or prompt tells it apart from: {'; '.join(cause.alike)}", soft_wrap=True)
+        _print_list(out, "no stage, round or prompt tells it apart from", cause.alike)
     if cause.others:
-        out.print(f"   explains this stage as well: {'; '.join(cause.others)}", soft_wrap=True)
+        _print_list(out, "explains this stage as well", cause.others)
+
+
+def _print_list(out: Console, what: str, says: Sequence[str]) -> None:
+    """One on the same line, several on a line each."""
+    out.print(f"   {what}: {says[0] if len(says) == 1 else ''}".rstrip(), soft_wrap=True)
+    for each in says if len(says) > 1 else ():
+        out.print(f"      {each}", soft_wrap=True)
 
 
 def _print_unexplained(out: Console, rest: Residual, diagnosis: Diagnosis) -> None:

@@ -57,7 +57,7 @@ QUANTISED = (quantised.formats, quantised.scales)
 
 DECISIONS = (
     *(choosing.vocabulary, choosing.choice, choosing.reading),
-    *(accepting.matching, accepting.emitting, accepting.cutting, accepting.showing),
+    *(accepting.matching, accepting.comparing, accepting.emitting, accepting.cutting, accepting.showing),
     *(caches.rollback, caches.sided, caches.rings),
     *(stale.stale, surplus.seeds, starting.starts),
     *(ahead.early, ahead.starting, ahead.telling),

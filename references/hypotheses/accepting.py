@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from parity.references.hypotheses.catalogue import Family, Mutation
+from parity.references.hypotheses.catalogue import FUSED, Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
-from parity.references.hypotheses.mutating import together
+from parity.references.hypotheses.mutating import NotApplicable, together
 
 ACCEPTED = ("accept.length", "accept.emitted")
 
@@ -51,6 +51,35 @@ matching("accept-one-more", COUNTED.format("one more"))(lambda matched, drafts, 
 matching("accept-next-row", COUNTED.format("against the next row"))(
     lambda matched, drafts, tokens: (drafts == tokens[1:]).long().cumprod(0).sum()
 )
+
+
+comparing = Family(stages=ACCEPTED, fix="this round's drafts are compared, in the target's ids: behind d2t", cost=2)
+
+
+@comparing("accept-unmapped", "drafts are compared by their draft ids, before d2t", drafters=FUSED)
+def _(loop: Loop, value: None) -> Mutation:
+    d2t = loop.drafter.d2t
+    if not d2t.any():
+        raise NotApplicable("draft and target vocabulary are the same")
+    ids = torch.arange(len(d2t))
+    unmapped = torch.full((loop.drafter.config.vocab_size,), -1).scatter(0, ids + d2t, ids)
+    return loop.matched.around(lambda inner, drafts, tokens: inner(unmapped[drafts], tokens))
+
+
+@comparing("accept-drafts-late", "the drafts of the round before are compared")
+def _(loop: Loop, value: None) -> Mutation:
+    held: list[Tensor] = []
+
+    def prefill(inner: Callable[..., None], prompt: Tensor) -> None:
+        held.clear()
+        inner(prompt)
+
+    def matched(inner: Callable[..., int], drafts: Tensor, tokens: Tensor) -> int:
+        late = held[-1][: len(drafts)] if held else drafts[:0]
+        held.append(drafts)
+        return inner(torch.cat((late, torch.full_like(drafts[len(late) :], -1))), tokens)
+
+    return together((loop.prefill.around(prefill), loop.matched.around(matched)))
 
 
 def _emitting(loop: Loop, value: None, change: Callable[[list[int], list[int], list[int], int], list[int]]) -> Mutation:
