@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from parity.references.hypotheses.caches import FORMS as STORED
 from parity.references.hypotheses.catalogue import FACTOR, Family, Fit, Mutation
 from parity.references.hypotheses.inference import Ratio
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
@@ -73,19 +74,8 @@ weights.both(
     cost=LATER,
 )(head)
 
-
-def _in_steps(w: Tensor, levels: int) -> Tensor:
-    step = w.abs().amax(-1, keepdim=True).clamp(min=1e-30) / levels
-    return (w / step).round() * step
-
-
-NARROW: dict[str, Callable[[Tensor], Tensor]] = {
-    "fp8 (e4m3)": lambda w: w.to(torch.float8_e4m3fn).to(w.dtype),
-    "fp8 (e5m2)": lambda w: w.to(torch.float8_e5m2).to(w.dtype),
-    "int8 with a scale for each row": lambda w: _in_steps(w, 127),
-    "int4 with a scale for each row": lambda w: _in_steps(w, 7),
-}
-"""Formats that a loader, or one path of a kernel, keeps a head in."""
+NARROW = {form: low for form, low in STORED.items() if form != "bfloat16"}
+"""Formats that a loader, or one path of a kernel, keeps a head in; a checkpoint's own is bfloat16."""
 
 kept = Family(by_side=True, stages=LOGITS, values=NARROW, cost=LATER)
 
