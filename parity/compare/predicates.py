@@ -272,11 +272,17 @@ def _of_passes(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
         over, behind = (partial(_crossing, period=period, behind=behind) for behind in (False, True))
         yield Predicate(f"later passes over the end of {tile}", over, FITTING)
         yield Predicate(f"rows behind the end of {tile} in later passes", behind, FITTING)
+        left = partial(_behind_whole, period=period)
+        yield Predicate(f"rows of later passes behind the sequence's last whole tile of {period}", left, FITTING)
 
 
 def _crossing(facts: Facts, period: int, behind: bool) -> np.ndarray:
     start, there = facts.known("start"), facts.position if behind else facts.known("end")
     return np.asarray((start >= 0) & (start // period < there // period))
+
+
+def _behind_whole(facts: Facts, period: int) -> np.ndarray:
+    return np.asarray((facts.round > 0) & (facts.position >= (facts.known("end") + 1) // period * period))
 
 
 def _tiles(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:

@@ -237,12 +237,14 @@ def test_where_in_a_tile_later_passes_begin_and_end():
                 lambda r, tile=tile: r.round and start(r) // tile < end(r) // tile,
             f"rows behind the end of a tile of {tile} in later passes":
                 lambda r, tile=tile: r.round and start(r) // tile < r.position // tile,
+            f"rows of later passes behind the sequence's last whole tile of {tile}":
+                lambda r, tile=tile: r.round and r.position >= (end(r) + 1) // tile * tile,
         }  # fmt: skip
     assert {says: rows for says, rows in told.items() if not says.endswith(" 16") and " 16 " not in says} == due(
         **wanted
     )
     assert {one.tried for one in predicates._of_passes(FACTS, EVERY)} == {FITTING}
-    assert max(row.position for row in ROWS) == 18 and len(told) == 3 * 6
+    assert max(row.position for row in ROWS) == 18 and len(told) == 3 * 7
 
 
 def test_behind_the_last_whole_tile_of_a_prompt_the_largest_first():

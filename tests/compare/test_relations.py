@@ -98,6 +98,11 @@ DUE = replace(
             SEEN,
         ),
         (
+            (SEEN.round > 0) & (SEEN.position >= (END + 1) // 4 * 4),
+            "rows of later passes behind the sequence's last whole tile of 4",
+            SEEN,
+        ),
+        (
             (SEEN.position >= SEEN.prompts // 32 * 32) & (SEEN.round == 0),
             "behind the prompt's last whole tile of 32, in prefill rows",
             SEEN,
