@@ -13,7 +13,7 @@ from torch import Tensor
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.hypotheses.routing import running
 from parity.references.products.activations import clamped_swiglu
-from parity.references.products.gated import Gated, Variant, with_other
+from parity.references.products.gated import Gated, Variant, of_earlier_rows, with_other
 from parity.references.products.gated_changes import variants
 from parity.references.products.product import LARGE, NARROW, Changed, Made, Product, kept_in
 
@@ -71,8 +71,8 @@ def mixture(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
 
         right = gated.inner()
 
-        def changed(variant: Variant, rows: Any) -> Any:
-            return whole(variant(gated.at(rows)).inner(), share[rows], share[rows])
+        def changed(variant: Variant, rows: Any, of: Gated = gated) -> Any:
+            return whole(variant(of.at(rows)).inner(), share[rows], share[rows])
 
         def weighed(inner: Tensor, of_inner: Tensor, of_bias: Tensor, rows: Any) -> Any:
             return whole(inner[rows], of_inner[rows], of_bias[rows])
@@ -82,6 +82,8 @@ def mixture(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
                 yield says, partial(changed, variant)
             for says, variant in _of_layers(near):
                 yield says, partial(changed, variant)
+            for says, late in of_earlier_rows(gated):
+                yield says, partial(changed, with_other, of=late)
             chosen, entering = (share > 0).double(), gated.inner(share)
             weigh = "experts weigh what they are given, not what they give"
             yield weigh, partial(weighed, entering, chosen, chosen)

@@ -5,7 +5,7 @@ Inner activations of rows [R, H]: of each expert [R, E, I], or of one MLP as one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ class Gated:
     """The operands of the inner half: x [R, H], gate and up [E, I, H] with biases [E, I] (None where there are none).
 
     `act` makes the inner activation of gate and up; `multiply` x [r, H] by weights [..., I, H] gives [r, ..., I].
+    `of_gate` are the rows [R, H] that gate multiplies, where they are others.
     """
 
     x: Tensor
@@ -34,10 +35,11 @@ class Gated:
     up_bias: Tensor | None
     act: Activation
     multiply: Callable[[Tensor, Tensor], Tensor] = times_weight
+    of_gate: Tensor | None = None
 
     def at(self, rows: Any) -> Gated:
         """The same at some rows, by number or as a slice."""
-        return replace(self, x=self.x[rows])
+        return replace(self, x=self.x[rows], of_gate=None if self.of_gate is None else self.of_gate[rows])
 
     def of_expert(self, expert: int, x: Tensor) -> Tensor:
         """[r, I] of one expert at rows x [r, H]."""
@@ -47,7 +49,8 @@ class Gated:
 
     def inner(self, times: Tensor | None = None) -> Tensor:
         """[R, E, I]; each expert is given the rows so many times as large, [R, E]."""
-        gate, up = (self.multiply(self.x, weight) for weight in (self.gate, self.up))
+        of_gate = self.x if self.of_gate is None else self.of_gate
+        gate, up = self.multiply(of_gate, self.gate), self.multiply(self.x, self.up)
         if times is not None:
             gate, up = gate * times[..., None], up * times[..., None]
         gate, up = (
@@ -62,3 +65,16 @@ Variant = Callable[[Gated], Gated]
 def with_other(one: Gated, **changes: Any) -> Gated:
     """The same with other operands, by name."""
     return replace(one, **changes)
+
+
+STEPS = (1, 2, 4, 8, 16, 32, 64)
+"""Rows by which a side may be late: by one, or by a tile."""
+
+
+def of_earlier_rows(one: Gated) -> Iterator[tuple[str, Gated]]:
+    """Gate, or up, of rows before, each with what it says."""
+    for step in STEPS:
+        if step < len(one.x):
+            late = one.x.roll(step, 0)
+            yield f"the gate of the row {step} before", replace(one, of_gate=late)
+            yield f"the up of the row {step} before", replace(one, x=late, of_gate=one.x)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from parity.references.products.activations import swiglu
-from parity.references.products.gated import Gated, Variant
+from parity.references.products.gated import Gated, Variant, of_earlier_rows, with_other
 from parity.references.products.gated_changes import variants
 from parity.references.products.norms import behind_attention
 from parity.references.products.product import (
@@ -37,6 +37,8 @@ def mlp(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> Made
         def others() -> Iterator[tuple[str, Changed]]:
             for says, variant in variants(gated):
                 yield says, partial(_inner_of_one, gated, variant)
+            for says, late in of_earlier_rows(gated):
+                yield says, partial(_inner_of_one, late, with_other)
             for says, other in before()[0].others():
                 yield f"{says} for gate and up", partial(_inner_of_rows, gated, other)
 

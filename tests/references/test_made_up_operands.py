@@ -25,7 +25,7 @@ from parity.references.products.experts import (
     of_other_places,
 )
 from parity.references.products.fixed_points import entering
-from parity.references.products.gated import Gated
+from parity.references.products.gated import Gated, of_earlier_rows
 from parity.references.products.gated_changes import _by_other_scales, _cut_by_rank
 from parity.references.products.layers import _led_back
 from parity.references.products.norms import _streams
@@ -232,3 +232,13 @@ def test_what_begins_at_the_sink_is_scaled_down_by_larger_scores_alone(sink, run
     made = _running(scores, sinks, width=1, values=True, total=False, sink=True)
     late = running[-1] - torch.tensor(running, dtype=torch.float64)
     assert torch.allclose(made, torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1] * late.exp())
+
+
+def test_gate_and_up_may_each_be_of_an_earlier_row():
+    x = torch.arange(6.0, dtype=torch.float64)[:, None]
+    gate, up = (torch.full((1, 1, 1), one, dtype=torch.float64) for one in (1.0, 100.0))
+    late = dict(of_earlier_rows(Gated(x, gate, up, None, None, act=lambda gate, up: gate + up)))
+    assert list(late) == [f"the {side} of the row {step} before" for step in (1, 2, 4) for side in ("gate", "up")]
+    rows = torch.tensor([4, 5])
+    assert late["the gate of the row 2 before"].at(rows).inner().flatten().tolist() == [402.0, 503.0]
+    assert late["the up of the row 4 before"].at(rows).inner().flatten().tolist() == [4.0, 105.0]
