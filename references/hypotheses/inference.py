@@ -153,6 +153,39 @@ class LayerPair:
         return min(ranked[:2]), max(ranked[:2])
 
 
+JUMP, BELOW = 3.0, 8
+"""How many times as large the first error behind a table's end is as any before it, of so many rows at the least."""
+
+
+class TableEnd:
+    """The first position whose row of a side's first layer is wrong, where all rows before it are right.
+
+    Of the target in its prefill alone: of its other passes nothing here says where they begin.
+    """
+
+    def __init__(self, side: str):
+        self.side, self.stages = side, [f"{side}.layers.0.{part}" for part in ("k", "attn_out", "out")]
+
+    def __call__(self, device: Tensors, golden: Tensors) -> int | None:
+        stage = next((one for one in self.stages for _, shown in device if shown == one), "")
+        rows: list[tuple[int, float]] = []
+        for (round_, shown), true in golden.items():
+            mine = device.get((round_, shown))
+            at = self._positions(golden, round_, len(true)) if shown == stage else None
+            if at is not None and mine is not None and mine.shape == true.shape and len(at) == len(true):
+                rows += zip(at.tolist(), _error(mine, true).tolist(), strict=True)
+        rows.sort()
+        most = np.maximum.accumulate(np.array([error for _, error in rows]))
+        jumps = (place for place in range(BELOW, len(rows)) if rows[place][1] > JUMP * most[place - 1])
+        first = next(jumps, None)
+        return None if first is None else int(rows[first][0])
+
+    def _positions(self, golden: Tensors, round_: int, count: int) -> NDArray[Any] | None:
+        if self.side == "drafter":
+            return golden.get((round_, "drafter.positions"))
+        return None if round_ else np.arange(count)
+
+
 def chunk_size(device: Tensors, golden: Tensors) -> int | None:
     """What the numbers of the wrong rows of the prompt have in common: each is the last of a chunk.
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from parity.references.hypotheses.catalogue import Family, Fit, Mutation
+from parity.references.hypotheses.catalogue import SIDES, Family, Fit, Mutation
+from parity.references.hypotheses.inference import TableEnd
 from parity.references.hypotheses.lazily import Loop, Tensor, rope, torch
 from parity.references.hypotheses.masks import KEYS, MOVED, QUERIES, TABLE, turning
 from parity.references.hypotheses.mutating import NotApplicable, changed, together, weighted
@@ -264,6 +265,12 @@ late.both(
 )(placed)
 
 
+def _of_length(loop: Loop, rows: int, side: str, beyond: Callable[[Tensor, int], Tensor]) -> Mutation:
+    if rows < 1:
+        raise NotApplicable("no row")
+    return at_positions(loop, side, lambda p: beyond(p, rows))
+
+
 @late.both(
     "rope-table-overflow",
     "rotation tables end at the original context: positions behind it {value}",
@@ -277,6 +284,21 @@ def _(loop: Loop, how: str, side: str) -> Mutation:
     if not original:
         raise NotApplicable("no original context")
     return at_positions(loop, side, lambda p: p.clamp(max=original - 1) if how == "clamp" else p % original)
+
+
+for end, how, beyond in (
+    ("short", "take the last one", lambda p, rows: p.clamp(max=rows - 1)),
+    ("begun-anew", "begin anew", lambda p, rows: p % rows),
+):
+    late.both(
+        f"rope-table-{end}",
+        f"rotation tables have {{value}} rows: positions behind them {how}",
+        stages=TABLE,
+        values=(),
+        infer={side: TableEnd(side) for side in SIDES},
+        fix="the length of the cos and sin tables",
+        seen=("vLLM #48894", "vLLM #49343"),
+    )(partial(_of_length, beyond=beyond))
 
 
 def _pairs(x: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ FIRST_VALUES = {
     "load-experts-exchanged-down": (2, 1, 4),
     "load-experts-exchanged-down-and-bias": (2, 1, 4),
     "input-other-ids": ((5, 7), (71, 9)),
+    **{f"rope-table-{how}{end}": 16 for how in ("short", "begun-anew") for end in ("", "-drafter")},
 }
 IN_PASSES = ("in-verify", "in-prefill")
 FIRST_VALUES |= {f"rope-beta-fast-{end}": 4.0 for end in IN_PASSES}

@@ -47,6 +47,10 @@ def test_the_recorded_value_of_a_fit_is_of_its_key_and_changes_nothing(name, cas
         ("load-layers-exchanged-mlp", (0, 7)),
         ("fuse-scaled", 0.75),
         ("tap-scaled", 1.5),
+        ("rope-table-short", 40),
+        ("rope-table-short-drafter", 60),
+        ("rope-table-begun-anew", 33),
+        ("rope-table-begun-anew-drafter", 64),
     ],
 )
 def test_a_value_is_read_out_of_the_devices_tensors(name, value, case):
