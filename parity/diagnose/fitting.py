@@ -58,9 +58,13 @@ class Curve:
         """Where a value stands on the scale."""
         return log(value) if self._fit.log else float(value)
 
-    def __call__(self, x: float) -> float:
+    def value(self, x: float) -> float:
+        """What stands at a place of the scale."""
         value = exp(x) if self._fit.log else float(x)
-        value = round(value) if self._fit.whole else value
+        return round(value) if self._fit.whole else value
+
+    def __call__(self, x: float) -> float:
+        value = self.value(x)
         self.seen.append(x)
         if value not in self._made:
             self._made[value] = self._left(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,8 @@ def exchanged_experts(device: Tensors, golden: Tensors) -> tuple[int, int, int] 
             ):
                 errors.append(_error(device[place], golden[place]))
                 chosen.append(ids)
-        found = _two_experts(np.concatenate(errors), np.concatenate(chosen)) if errors else None
+        rows = (np.concatenate(errors), np.concatenate(chosen)) if errors else None
+        found = rows and (_two_experts(*rows) or _two_experts_of_some(*rows))
         if found:
             return (int(layer), *found)
     return None
@@ -130,6 +132,21 @@ def _two_experts(errors: NDArray[Any], chosen: NDArray[Any]) -> tuple[int, int] 
                 if gap > least and split > 1.9:
                     return one, other
     return None
+
+
+def _two_experts_of_some(errors: NDArray[Any], chosen: NDArray[Any]) -> tuple[int, int] | None:
+    """The two of which every wrong row has one, and the fewest right rows: where some of their rows alone are wrong."""
+    wrong = errors > APART * max(float(np.median(errors)), 1e-9)
+    has = np.stack([(chosen == expert).any(1) for expert in range(int(chosen.max()) + 1)])
+    pairs = combinations(range(len(has)), 2)
+    all_wrong = [
+        (int((has[one] | has[other])[~wrong].sum()), one, other)
+        for one, other in pairs
+        if (has[one] | has[other])[wrong].all()
+        and (has[one] & ~has[other])[wrong].any()
+        and (has[other] & ~has[one])[wrong].any()
+    ]
+    return min(all_wrong)[1:] if all_wrong else None
 
 
 class LayerPair:

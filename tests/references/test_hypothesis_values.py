@@ -81,6 +81,16 @@ def test_exchanged_experts_are_read_out_of_what_leaves_a_layer_that_hides_its_ex
     assert one.infer(device, case.truth) == (2, 1, 4)
 
 
+def test_exchanged_experts_of_some_rows_alone_are_those_of_which_every_wrong_row_has_one(case):
+    one = BY_ID["load-experts-exchanged"]
+    device = {place: bfloat16(tensor) for place, tensor in case.truth.items()}
+    place = (0, "target.layers.2.ffn_out")
+    changed = case.run([(one, (2, 1, 4))]).tensors[place]
+    first = np.arange(len(changed))[:, None] < len(changed) // 3
+    device[place] = bfloat16(np.where(first, changed, case.truth[place]))
+    assert one.infer(device, case.truth) == (2, 1, 4)
+
+
 def test_how_near_a_second_best_is_chosen_is_read_between_the_rows():
     logits = np.array([[5.0, 4.75, 0.0], [5.0, 1.0, 4.5], [3.0, 0.0, 1.0], [0.0, 2.0, 9.0]])
     golden = {(1, "drafter.logits"): logits, (1, "drafter.draft_tokens"): np.array([0, 0, 0, 2])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import islice
 from math import inf
@@ -12,11 +12,11 @@ import numpy as np
 
 from parity.diagnose.attempts import attempt
 from parity.diagnose.conditional import only
-from parity.diagnose.hypothesis import Assumption
+from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.ranking import Trial, ranked_trials, trial_order
 from parity.diagnose.residuals import red_rows
 from parity.diagnose.row_evidence import RowEvidence, joined_evidence, stage_evidence
-from parity.diagnose.search.parameters import best_value
+from parity.diagnose.search.parameters import best_value, near_clean
 from parity.diagnose.search.stage_trials import StageTrials
 from parity.diagnose.trials import PromptTrials
 
@@ -56,15 +56,19 @@ class ConditionSearch:
             whole = [trial for trial in made if trial.settles and len(trial.assumed) == 1]
             yield self._where_told([trial.assumed[0] for trial in ranked_trials(whole)][:CANDIDATES])
 
+    def near_clean(self) -> Iterator[Iterator[Trial]]:
+        """The same with parameters that are a little off in some of the rows."""
+        yield from self._of_some_rows(lambda one: near_clean(self.stage, one, self.stage.unchecked))
+
     def fitted(self) -> Iterator[Iterator[Trial]]:
         """The same with parameters that are fitted to some of the rows."""
+        weigh = self.stage.unchecked
+        yield from self._of_some_rows(lambda one: best_value(self.stage, one, (), weigh, self._left, SOME))
+
+    def _of_some_rows(self, found: Callable[[CheckableHypothesis], list[Trial]]) -> Iterator[Iterator[Trial]]:
         if self.trials.contained and self.stage.gap is not None and self._any_row_clean():
-            found = (
-                trial
-                for hypothesis in self.stage.hypotheses
-                for trial in best_value(self.stage, hypothesis, (), self.stage.unchecked, self._left, SOME)
-            )
-            yield self._where_told(each for trial in found for each in self._in_part([trial]))
+            trials = (trial for hypothesis in self.stage.hypotheses for trial in found(hypothesis))
+            yield self._where_told(each for trial in trials for each in self._in_part([trial]))
 
     @cached_property
     def _others(self) -> list[PromptTrials]:

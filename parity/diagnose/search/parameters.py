@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 
 from parity.diagnose.fitting import (
+    BESIDE_CLEAN,
     STEPS,
     VERTICES,
     Curve,
@@ -62,3 +63,28 @@ def best_value(
     return sorted((trial for trial in made.values() if trial), key=lambda trial: (measure(trial), trial_order(trial)))[
         :1
     ]
+
+
+MOST_WRONG, CORRECTIONS = 0.25, 3
+"""The share of the largest error beyond which an element's is of a row that is wrong, and steps towards a value."""
+
+
+def near_clean(
+    stage: StageTrials, hypothesis: CheckableHypothesis, weigh: Callable[[tuple[Assumption, ...]], Trial | None]
+) -> list[Trial]:
+    """A value of a parameter close to the one that changes nothing, for rows that are not known: how far the elements
+    that are most wrong go along with a small step says how far to go."""
+    fit, gap = hypothesis.fit, stage.gap
+    clean = None if fit is None or fit.whole else clean_value(fit, stage.trials.golden.manifest.model)
+    if fit is None or gap is None or clean is None or not gap.size:
+        return []
+    curve, most = Curve(fit, lambda value: inf), abs(gap) >= MOST_WRONG * abs(gap).max(initial=0.0)
+    step, trial = (curve.high - curve.low) * BESIDE_CLEAN, None
+    for _ in range(CORRECTIONS):
+        place = curve.at(clean) + step
+        trial = weigh(((hypothesis, curve.value(place)),)) if curve.low <= place <= curve.high else None
+        moved = trial.moved if trial else None
+        if moved is None or moved.shape != gap.shape or not moved[most].any():
+            return []
+        step *= float(gap[most] @ moved[most]) / float(moved[most] @ moved[most])
+    return [trial] if trial else []

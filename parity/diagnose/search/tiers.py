@@ -90,6 +90,7 @@ class HypothesisSearch:
         layers = ("in single layers", self._in_single_layers(made))
         rest = [("with a fitted parameter", fitted(self.stage)), ("under a condition", conditions.tried_already(made))]
         rest = rest[::-1] if self.stage.passes else rest
+        rest += [("with a parameter a little off under a condition", conditions.near_clean())]
         parts = ("of single parts", iter([single_parts(self.stage)]))
         if self.short:
             return [*alone, layers, *rest, parts]
