@@ -15,7 +15,7 @@ from parity.references.hypotheses.routing import running
 from parity.references.products.activations import clamped_swiglu
 from parity.references.products.gated import Gated, Variant, of_earlier_rows, with_other
 from parity.references.products.gated_changes import variants
-from parity.references.products.product import LARGE, NARROW, Changed, Made, Product, kept_in
+from parity.references.products.product import LARGE, NARROW, STEPS, Changed, Made, Product, kept_in
 
 
 def _near(loop: Any, side: str, number: int) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def other_shares(share: Tensor) -> Iterator[tuple[str, Tensor]]:
         experts[:, place] = experts[:, place].roll(1)
         taken = torch.zeros_like(share).scatter_add(1, experts, ranked.values[:, :count])
         yield f"as choice {place + 1} the expert of the row before", taken
-    for rows in (1, 2, 4, 8, 16, 32, 64, 128):
+    for rows in STEPS:
         if rows < len(share):
             taken = torch.zeros_like(share).scatter(1, ranked.indices, ranked.values.roll(rows, 0))
             yield f"choice by choice the shares of the row {rows} before", taken

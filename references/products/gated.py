@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from parity.references.products.activations import Activation
+from parity.references.products.product import STEPS
 
 
 def times_weight(x: Tensor, weight: Tensor) -> Tensor:
@@ -65,10 +66,6 @@ Variant = Callable[[Gated], Gated]
 def with_other(one: Gated, **changes: Any) -> Gated:
     """The same with other operands, by name."""
     return replace(one, **changes)
-
-
-STEPS = (1, 2, 4, 8, 16, 32, 64)
-"""Rows by which a side may be late: by one, or by a tile."""
 
 
 def of_earlier_rows(one: Gated) -> Iterator[tuple[str, Gated]]:

@@ -11,10 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity.references.products.product import FLOATS, NARROW, Changed, Made, Product, entered, given, kept_in, linear
-
-STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
-"""Rows by which a root mean square may be off: by one, or by a tile."""
+from parity.references.products.product import (
+    FLOATS,
+    NARROW,
+    STEPS,
+    Changed,
+    Made,
+    Product,
+    entered,
+    given,
+    kept_in,
+    linear,
+)
 
 Norm = Callable[[Tensor], Tensor]
 

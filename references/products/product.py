@@ -22,6 +22,9 @@ NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 LARGE = 1 << 27
 """Weights of a layer beyond which it is not run again, nor held beside another: 1 GiB in float64, of each layer."""
 
+STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Rows by which something may be late: by one, or by a tile."""
+
 LEVELS = {"int8": 127, "int4": 7}
 """Formats of integers that numbers are kept in by a scale, with the largest."""
 

@@ -83,3 +83,11 @@ def test_rows_that_are_the_tokens_alone_tell_nothing_of_it(monkeypatch):
 def test_tokens_that_stand_at_one_place_each_tell_nothing(monkeypatch):
     golden, device = HIDDEN, HIDDEN + random(ROWS, OUTPUTS, seed=32)
     assert of_tokens(monkeypatch, golden, device, np.arange(ROWS)) == ""
+
+
+def test_tokens_of_a_few_of_the_wrong_rows_tell_nothing_of_all(monkeypatch):
+    golden, device = HIDDEN + EMBEDDED[TOKENS], HIDDEN + OTHER[TOKENS]
+    apart = np.where(np.arange(ROWS) < 21, TOKENS, 100 + np.arange(ROWS))
+    assert of_tokens(monkeypatch, golden, device, apart) == ""
+    apart = np.where(np.arange(ROWS) < 28, TOKENS, 100 + np.arange(ROWS))
+    assert of_tokens(monkeypatch, golden, device, apart).startswith("each token has an error of its own")

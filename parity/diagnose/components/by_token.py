@@ -11,8 +11,8 @@ from parity.diagnose.components.parts import INSIDE
 from parity.diagnose.components.wrong import NEARLY_ALL, Component, WrongRows
 from parity.golden.views import DumpView
 
-FEW = 3
-"""Tokens that have to stand at several places."""
+FEW, MOST = 3, 0.5
+"""Tokens that have to stand at several places, and the share of the wrong rows that are theirs at the least."""
 
 
 def in_tokens(wrong: WrongRows, golden: DumpView) -> Component | None:
@@ -22,7 +22,7 @@ def in_tokens(wrong: WrongRows, golden: DumpView) -> Component | None:
     _, place, count = np.unique(tokens, return_inverse=True, return_counts=True)
     some = (count[place] > 1) & (tokens >= 0)
     numbered = np.unique(place[some], return_inverse=True)[1]
-    if len(set(numbered.tolist())) < FEW or _shared(wrong.golden[some], numbered) > NEARLY_ALL:
+    if numbered.max(initial=-1) + 1 < FEW or some.mean() < MOST or _shared(wrong.golden[some], numbered) > NEARLY_ALL:
         return None
     there = replace(
         wrong,
