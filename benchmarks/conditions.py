@@ -1,9 +1,9 @@
 """How often `parity diagnose` names a planted fault together with the condition that it holds under.
 
-    python benchmarks/conditions.py --seed N [--count 18] [--golden DIR] [--limit 60] [--log FILE] [--list]
+    python benchmarks/conditions.py --seed N [--count 18] [--golden DIR | --prompts N] [--limit 60] [--log FILE] [--list]
 
 Draws faults under conditions from the device's catalogue (`parity.device.faults.conditional.drawn`), and diagnoses each
-device as the command does, over a golden of two chat prompts. Counted are those that are killed, placed at their
+device as the command does, over a golden of two chat prompts (or more: `benchmarks/goldens.py`). Counted are those that are killed, placed at their
 stage, and named. Whether the condition is right, by the comparison and by the diagnosis, is judged by reading what is
 printed: it is where it holds for the very rows of the golden that the planted one holds for, whatever its words.
 Seconds are the processor's.
@@ -23,6 +23,7 @@ HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE))
 
 from benchmarks.diagnosis import answered_by, says_the_same  # noqa: E402
+from benchmarks.goldens import wide_golden  # noqa: E402
 from parity.api import diagnose_device, open_golden  # noqa: E402
 from parity.builders import builder  # noqa: E402
 from parity.compare import compare  # noqa: E402
@@ -31,7 +32,6 @@ from parity.device.faults.conditional import JOINT, drawn  # noqa: E402
 from parity.diagnose import clock  # noqa: E402
 from parity.drive import run_device  # noqa: E402
 from parity.errors import UsageError  # noqa: E402
-from parity.fault_choice import small_golden  # noqa: E402
 from parity.golden.store import Dump  # noqa: E402
 from parity.policy import read_policy  # noqa: E402
 from parity.run_request import RunRequest  # noqa: E402
@@ -81,6 +81,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=18)
     parser.add_argument("--golden", type=Path)
+    parser.add_argument("--prompts", type=int, default=2, metavar="N")
     parser.add_argument("--limit", type=float, default=60)
     parser.add_argument("--log", type=Path)
     parser.add_argument("--list", action="store_true", help="only what would be planted")
@@ -92,7 +93,7 @@ def main() -> None:
         return
     made = []
     with TemporaryDirectory(prefix="parity-conditions-") as folder:
-        golden = open_golden(options.golden) if options.golden else small_golden(Path(folder))
+        golden = open_golden(options.golden) if options.golden else wide_golden(Path(folder), options.prompts)
         for fault in faults:
             try:
                 one = answered(golden, fault, options.limit)

@@ -1,11 +1,11 @@
 """What a comparison and a diagnosis make of faults that neither was written for.
 
-    python -m benchmarks.unseen [--set N] [--only ID ...] [--every N --from I] [--golden DIR] [--limit 60] [--show VIEW]
-                               [--log FILE]
+    python -m benchmarks.unseen [--set N] [--only ID ...] [--every N --from I] [--golden DIR | --prompts N] [--limit 60]
+                               [--show VIEW] [--log FILE]
     python -m benchmarks.unseen --list | --check [...]
 
 Plants every fault in turn, compares the device locally, and diagnoses it as `parity diagnose` does, over a golden of
-two chat prompts. A line of JSON a fault: its truth, written down before any diagnosis, and the first answer. A log that
+two chat prompts, 12 new tokens each (`--prompts 8`: over eight, 24 each; a condition takes rows). A line of JSON a fault: its truth, written down before any diagnosis, and the first answer. A log that
 is there already is taken up: faults in it are not run again. `--check` compares only, the right device before and
 after them; of a fault that no local comparison fails it says what a chained one says. Whether an answer is right is
 judged by reading. Seconds, the limit among them, are the processor's.
@@ -20,13 +20,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.diagnosis import answered_by
+from benchmarks.goldens import wide_golden
 from benchmarks.unseen import FAULTS
 from parity.api import diagnose_device, open_golden
 from parity.builders import builder
 from parity.compare import compare
 from parity.diagnose import clock
 from parity.drive import run_device
-from parity.fault_choice import small_golden
 from parity.golden.store import Dump
 from parity.oracles import ReferenceRerun
 from parity.policy import read_policy
@@ -123,6 +123,7 @@ def main() -> None:
     """Read the options; one golden for all faults."""
     parser = argparse.ArgumentParser(prog="benchmarks.unseen", description=__doc__.splitlines()[0])
     parser.add_argument("--golden", type=Path)
+    parser.add_argument("--prompts", type=int, default=2, metavar="N")
     parser.add_argument("--only", nargs="+", metavar="ID")
     parser.add_argument("--set", type=int, choices=sorted({fault.number for fault in FAULTS.values()}), metavar="N")
     parser.add_argument("--every", type=int, default=1, metavar="N")
@@ -139,7 +140,7 @@ def main() -> None:
         print("\n".join(json.dumps(fault.truth) for fault in faults))
         return
     with TemporaryDirectory(prefix="parity-unseen-") as folder:
-        golden = open_golden(options.golden) if options.golden else small_golden(Path(folder))
+        golden = open_golden(options.golden) if options.golden else wide_golden(Path(folder), options.prompts)
         if options.check:
             print("clean before:", compared(golden, "numpy", "bfloat16")["verdict"])
         run(golden, faults, options)

@@ -50,6 +50,8 @@ class Facts:
         accepts: drafts that the row's own round accepts, -1 in the prefill.
         left: tokens of the budget that are left where the row's round begins.
         due: of a choice, the golden's id; -1 in other stages.
+        again: 1 where an earlier pass of the sequence had a row at this position, 0 where none had; -1 in the prefill,
+            and where that is not known.
         largest: the largest magnitude in the golden's row, float64; -1 of ids.
         best, least_share: of rows behind a router the expert of the largest score and the smallest routing weight.
         least_load, most_load, first_place, last_place: of the same rows, see `Loads`.
@@ -72,6 +74,7 @@ class Facts:
     accepts: np.ndarray | None = None
     left: np.ndarray | None = None
     due: np.ndarray | None = None
+    again: np.ndarray | None = None
     largest: np.ndarray | None = None
     best: np.ndarray | None = None
     least_share: np.ndarray | None = None
@@ -163,6 +166,7 @@ class Facts:
             accepts=accepts,
             left=left,
             due=_due(rows),
+            again=_again(golden, rows, edges, counts),
             largest=_largest(rows),
         )
 
@@ -180,6 +184,31 @@ def _histories(golden: DumpView, rows: StageRows, edges: np.ndarray, counts: np.
         seen.append((cached, *accepts, golden.manifest.case.max_new_tokens - sum(clock.emitted[:round_])))
     table = np.array(seen, np.int64).reshape(-1, 4)
     return [np.repeat(values, counts) for values in table.T]
+
+
+def _again(golden: DumpView, rows: StageRows, edges: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Whether a row's position was in an earlier pass: what a rollback discarded, or a cache overwrites."""
+    of_cache = rows.named.stage.side == "kv"
+    if of_cache and "target" not in rows.named.name:
+        return np.full(len(rows.prompt), -1)
+    last: dict[int, int] = {}
+    seen = [np.empty(0, np.int64)]
+    for edge, count in zip(edges.tolist(), counts.tolist(), strict=True):
+        prompt, round_, positions = int(rows.prompt[edge]), int(rows.round[edge]), rows.position[edge : edge + count]
+        if not round_:
+            last[prompt] = -1
+        elif of_cache:
+            last[prompt] = _last_verified(golden, prompt, round_ - 1)
+        before = last.get(prompt, -1)
+        seen.append((positions <= before).astype(np.int64) if round_ else np.full(count, -1))
+        last[prompt] = max(before, int(positions.max(initial=-1)))
+    return np.concatenate(seen)
+
+
+def _last_verified(golden: DumpView, prompt: int, round_: int) -> int:
+    """The last position that the target's pass of a round computed."""
+    clock = Clock.all_of(golden)[prompt]
+    return clock.length(round_ - 1) + golden.manifest.case.drafts(round_) if round_ else clock.prompt - 1
 
 
 def _due(rows: StageRows) -> np.ndarray:

@@ -137,6 +137,12 @@ def _drafted(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     yield Predicate("the first masked row only", lambda facts: known(facts) & (facts.index == facts.committed))
 
 
+def _rewritten(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """Rows where a rejected one was before them, and all others of later passes."""
+    yield Predicate("rows at positions that an earlier pass had", lambda facts: facts.known("again") == 1)
+    yield Predicate("rows of later passes at positions that none had before", lambda facts: facts.known("again") == 0)
+
+
 def _thresholds(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """From a place that the config or the prompt knows on, or before it."""
     for says, off, number in named_places(facts):
@@ -269,6 +275,8 @@ def _of_passes(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
             for rest, where in ((0, "first"), (period - 1, "last")):
                 told = f"later passes that {says} at the {where} position of {tile}"
                 yield Predicate(told, _rest(name, period, rest, rest), FITTING)
+        inside = f"later passes that begin inside {tile}"
+        yield Predicate(inside, _rest("start", period, 1, period - 1), FITTING)
         over, behind = (partial(_crossing, period=period, behind=behind) for behind in (False, True))
         yield Predicate(f"later passes over the end of {tile}", over, FITTING)
         yield Predicate(f"rows behind the end of {tile} in later passes", behind, FITTING)
@@ -320,6 +328,7 @@ FAMILIES: tuple[tuple[str, PredicateFamily], ...] = (
     ("row", _odd_periods),
     ("", _quantities),
     ("load", _runs),
+    ("position", _rewritten),
 )
 """What each asks of, and the families: what a program asks most often first."""
 

@@ -89,6 +89,7 @@ def _counted(what: str, fact: str, of: str = "", number: Callable[[float], str] 
 
 QUANTITIES = (
     Quantity("prompt", "prompt {0} only", "from prompt {0} on"),
+    Quantity("prompts", "", "prompts of {0} tokens or more", "prompts of {0} tokens or fewer", of="prompt"),
     Quantity("round", "round {0} only", "from round {0} on", "up to round {0}", "rounds {0} to {1}"),
     _counted("rounds behind one that accepted {0}", "accepted", number=_drafts),
     _counted("rounds that accept {0}", "accepts", number=_drafts),

@@ -17,7 +17,7 @@ Priced = tuple[float, Predicate]
 """A condition and its price in bits."""
 
 Candidates = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Some conditions: the kinds that each joins, by number [m, 1 or 2], how many clean rows meet it and its price [m]."""
+"""Some conditions: the kinds that each joins, by number [m, 1 to 3], how many clean rows meet it and its price [m]."""
 
 FEWEST = 3
 """Rows of a stage from which "every row" says something."""
@@ -48,6 +48,9 @@ WORDINGS = 3
 
 AT_ONCE = 2**16
 """Clean rows that are multiplied at once."""
+
+EXTENDED = 16
+"""Of the pairs that say most, so many are asked with a third condition."""
 
 
 def relation(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
@@ -84,7 +87,7 @@ def separating(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> Iterator[tu
 
 @dataclass(frozen=True)
 class Found:
-    """A condition, or two together, that all bad rows meet.
+    """A condition, or two or three together, that all bad rows meet.
 
     Attributes:
         parts: of each condition, what says the same of these rows, with its price, the cheapest first.
@@ -102,7 +105,7 @@ class Found:
         """What says the same of these rows, the cheapest first."""
         if len(self.parts) == 1:
             return [*self.parts[0]]
-        joined = [(one[0] + two[0], one[1].inside(two[1])) for one, two in product(*self.parts)]
+        joined = [(sum(price for price, _ in each), _inside(each)) for each in product(*self.parts)]
         return sorted(joined, key=lambda priced: priced[0])
 
     @property
@@ -116,7 +119,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Covering:
-    """The conditions that hold for every bad row, n of different rows, and every two of these together.
+    """The conditions that hold for every bad row, n of different rows, every two of these together, and some threes.
 
     Attributes:
         kinds: those of the same rows, with the price of each: the bits by which chance has to be less likely to pick
@@ -149,7 +152,7 @@ class Covering:
         """What no clean row meets, the cheapest first."""
         fitting = [
             (float(price), candidates, each)
-            for candidates in (self._alone, self._together)
+            for candidates in (self._alone, self._together, self._extended)
             for each, (within, price) in enumerate(zip(*candidates[1:], strict=True))
             if not within
         ]
@@ -157,9 +160,9 @@ class Covering:
             yield self._found(candidates, each)
 
     def best(self) -> Found | None:
-        """The one, or the two, that say most about which rows are bad, of those in which most rows are."""
+        """The one, two or three that say most about which rows are bad, of those in which most rows are."""
         found = []
-        for candidates in (self._alone, self._together):
+        for candidates in (self._alone, self._together, self._extended):
             which, within, price = candidates
             share = np.where(self._plain[which].any(axis=1) | (which.shape[1] == 1), MANY, MOST)
             gain = np.where(self.bad > share * (self.bad + within), self._surprise[within] - price, -np.inf)
@@ -203,6 +206,28 @@ class Covering:
         met = within[one, two]
         price = self._price[one] + self._price[two] - np.where(met == 0, BITS - FURTHER, 0)
         return np.stack([one, two], axis=1), met, price
+
+    @cached_property
+    def _extended(self) -> Candidates:
+        """The pairs that say most, each with every third condition."""
+        pairs, within, price = self._together
+        leading = np.argsort(price - self._surprise[within], kind="stable")[:EXTENDED]
+        leading = leading[within[leading] > 0]
+        count = len(self.kinds)
+        which = np.column_stack([np.repeat(pairs[leading], count, axis=0), np.tile(np.arange(count), len(leading))])
+        met = np.zeros((len(leading), count), np.int64)
+        for row, (one, two) in enumerate(pairs[leading]):
+            met[row] = (self.clean[one] & self.clean[two] & self.clean).sum(axis=1)
+        further = np.where(met == 0, FURTHER, BITS) - BITS
+        return which, met.ravel(), (price[leading][:, None] + self._price + further).ravel()
+
+
+def _inside(each: Sequence[Priced]) -> Predicate:
+    """Where all hold."""
+    _, joined = each[0]
+    for _, further in each[1:]:
+        joined = joined.inside(further)
+    return joined
 
 
 def _predicates(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:

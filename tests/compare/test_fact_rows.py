@@ -9,8 +9,11 @@ import pytest
 
 from parity.compare import facts
 from parity.compare.facts import Facts, _committed, _due, _largest, _lengths, _numbers
+from parity.compare.rows import Clock, stage_rows
 
-NONE = ("cached", "accepted", "layer", "token", "accepts", "left", "due", "largest", "best", "least_share")
+K = 4
+
+NONE = ("cached", "accepted", "layer", "token", "accepts", "left", "due", "again", "largest", "best", "least_share")
 
 
 def of(round_=(0, 0, 1, 1, 1), index=(0, 1, 0, 1, 2), position=(0, 1, 5, 6, 7), **more) -> Facts:
@@ -95,3 +98,21 @@ def test_a_length_is_a_whole_number_above_0_of_such_a_name(monkeypatch):
     assert [*_numbers(part | {"inner": {"hidden_size": 5, "deep": {"window_b": 6}}})] == [
         ("window", 1), ("hidden_size", 5), ("window_b", 6),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["verify.logits", "drafter.layers.0.attn_out", "kv.target.0.k"])
+def test_positions_that_an_earlier_pass_had_are_told_behind_the_prefill(shallow_golden, name):
+    """What a rollback discarded is computed again; a cache's rows are of the pass that the round before verified."""
+    stage = stage_rows(shallow_golden, shallow_golden, shallow_golden.declared[name], device="float32", mode="chained")
+    told = Facts.of(shallow_golden, stage).again
+    for prompt, clock in enumerate(Clock.all_of(shallow_golden)):
+        assert set(told[(stage.prompt == prompt) & (stage.round == 0)].tolist()) <= {-1}
+        had: set[int] = set()
+        for round_ in range(1, clock.rounds):
+            here = (stage.prompt == prompt) & (stage.round == round_)
+            if name.startswith("kv"):
+                had = set(range(clock.length(round_ - 2) + K + 1 if round_ > 1 else clock.prompt))
+            else:
+                had |= set(stage.position[(stage.prompt == prompt) & (stage.round == round_ - 1)].tolist())
+            assert told[here].tolist() == [int(at in had) for at in stage.position[here].tolist()]
+    assert {0, 1} <= set(told.tolist())

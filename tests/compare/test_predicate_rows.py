@@ -233,6 +233,7 @@ def test_where_in_a_tile_later_passes_begin_and_end():
                 says = f"later passes that {name} at the {where} position of a tile of {tile}"
                 wanted[says] = lambda r, at=at, rest=rest, tile=tile: r.round and at(r) % tile == rest
         wanted |= {
+            f"later passes that begin inside a tile of {tile}": lambda r, tile=tile: r.round and start(r) % tile > 0,
             f"later passes over the end of a tile of {tile}":
                 lambda r, tile=tile: r.round and start(r) // tile < end(r) // tile,
             f"rows behind the end of a tile of {tile} in later passes":
@@ -244,7 +245,7 @@ def test_where_in_a_tile_later_passes_begin_and_end():
         **wanted
     )
     assert {one.tried for one in predicates._of_passes(FACTS, EVERY)} == {FITTING}
-    assert max(row.position for row in ROWS) == 18 and len(told) == 3 * 7
+    assert max(row.position for row in ROWS) == 18 and len(told) == 3 * 8
 
 
 def test_behind_the_last_whole_tile_of_a_prompt_the_largest_first():

@@ -47,6 +47,11 @@ DUE = replace(
 """Facts that nothing else tells."""
 
 
+REWRITTEN = replace(
+    LONG, again=np.where(LONG.round > 0, np.random.default_rng(4).integers(0, 2, len(LONG.position)), -1)
+)
+
+
 @pytest.mark.parametrize(
     ("bad", "says", "seen"),
     [
@@ -107,6 +112,13 @@ DUE = replace(
             "behind the prompt's last whole tile of 32, in prefill rows",
             SEEN,
         ),
+        ((LONG.round > 0) & ((LONG.position - LONG.index) % 8 > 0), "later passes that begin inside a tile of 8", LONG),
+        (
+            (REWRITTEN.again == 1) & (REWRITTEN.index > 0),
+            "every row of a pass but its first, of these rows at positions that an earlier pass had",
+            REWRITTEN,
+        ),
+        (REWRITTEN.again == 0, "rows of later passes at positions that none had before", REWRITTEN),
         ((TOKENS.token >= 700) & (TOKENS.token < 1265), "token ids 700 to 1264", TOKENS),
         (DUE.due >= 500, "ids from 501 on are due", DUE),
         (DUE.largest >= 60, "rows with an element of 66.9 or more", DUE),
@@ -154,6 +166,13 @@ def test_two_conditions_are_told_only_where_the_second_is_worth_its_words():
     bad = (SEEN.round > 0) & (np.arange(len(SEEN.round)) != len(SEEN.round) - 3)
     count = int(bad.sum())
     assert relation(bad, np.ones_like(bad), SEEN) == f"verify rows only: {count} of {count + 1} rows, and no other"
+
+
+def test_three_conditions_are_told_where_two_leave_many_clean_rows():
+    bad = (TOKENS.token >= 700) & (TOKENS.round == 0) & (TOKENS.position >= 32)
+    told = relation(bad, np.ones_like(bad), TOKENS)
+    assert told == "from 32 = sliding_window on, in prefill rows, of these token ids from 700 on"
+    assert next(separating(bad, np.ones_like(bad), TOKENS))[0].says == told
 
 
 def test_nothing_is_never_told_with_fewer():
