@@ -1,9 +1,11 @@
 """How often `parity diagnose` names a planted fault together with the condition that it holds under.
 
-    python benchmarks/conditions.py --seed N [--count 18] [--golden DIR | --prompts N] [--limit 60] [--log FILE] [--list]
+    python benchmarks/conditions.py --seed N [--count 18] [--golden DIR | --prompts N] [--limit 60] [--log FILE]
+    python benchmarks/conditions.py --seed N [--count 18] --list
 
 Draws faults under conditions from the device's catalogue (`parity.device.faults.conditional.drawn`), and diagnoses each
-device as the command does, over a golden of two chat prompts (or more: `benchmarks/goldens.py`). Counted are those that are killed, placed at their
+device as the command does, over a golden of two chat prompts, or of more
+(`benchmarks/goldens.py`). Counted are those that are killed, placed at their
 stage, and named. Whether the condition is right, by the comparison and by the diagnosis, is judged by reading what is
 printed: it is where it holds for the very rows of the golden that the planted one holds for, whatever its words.
 Seconds are the processor's.

@@ -5,10 +5,11 @@
     python -m benchmarks.unseen --list | --check [...]
 
 Plants every fault in turn, compares the device locally, and diagnoses it as `parity diagnose` does, over a golden of
-two chat prompts, 12 new tokens each (`--prompts 8`: over eight, 24 each; a condition takes rows). A line of JSON a fault: its truth, written down before any diagnosis, and the first answer. A log that
-is there already is taken up: faults in it are not run again. `--check` compares only, the right device before and
-after them; of a fault that no local comparison fails it says what a chained one says. Whether an answer is right is
-judged by reading. Seconds, the limit among them, are the processor's.
+two chat prompts, 12 new tokens each, or with `--prompts 8` of eight, 24 each: a condition takes rows to be told. A
+line of JSON a fault: its truth, written down before any diagnosis, and the first answer. A log that is there already
+is taken up: faults in it are not run again. `--check` compares only, the right device before and after them; of a
+fault that no local comparison fails it says what a chained one says. Whether an answer is right is judged by reading.
+Seconds, the limit among them, are the processor's.
 """
 
 from __future__ import annotations
