@@ -12,7 +12,6 @@ from parity.device.pipeline import Pipeline
 
 fault = Part("drafter layers", 18)
 OUT = "drafter.layers.0.attn_out"
-BEST = 64
 
 
 @fault(
@@ -62,26 +61,22 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
-    "sixty-four-best-keys",
-    "each head of the drafter attends to the 64 keys with the largest scores alone, a sparse attention left on",
+    "prefill-without-is-causal",
+    "the drafter's prefill hands no mask to its attention and does not say that it is causal",
     OUT,
     "prefill",
-    "softmax weights of keys behind the 64 best in every layer of the drafter, zero",
-    "drafter rows that see more than 64 keys",
-    "position >= 64",
+    "mask of every layer of the drafter, keys of the prefill's later rows",
+    "prefill rows but the last",
+    "pass = prefill",
 )
 def _(pipeline: Pipeline) -> None:
-    def change(at, clean, x, sink=None):
-        if sink is not None:
-            return clean(x, sink)
+    def change(at, clean, q, keys, values, seen):
+        if at.kind == "prefill":
+            last = at.positions[at.positions < pipeline.drafter.trash].max()
+            seen = at.changed(seen, lambda value: value | (np.arange(value.shape[-1]) <= last))
+        return clean(q, keys, values, seen)
 
-        def best(value):
-            least = np.partition(value, -BEST, axis=-1)[..., -BEST:][..., :1]
-            return np.where(value >= least, value, -1e30)
-
-        return clean(at.changed(x, best), sink)
-
-    alter(pipeline, "kernels.attention:softmax", change)
+    alter(pipeline, "kernels.drafter_layer:attend", change)
 
 
 @fault(
