@@ -36,6 +36,7 @@ HELD = {
     15: (36, 18, 3),
     16: (36, 18, 2),
     17: (36, 18, 1),
+    18: (36, 18, 1),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 

@@ -1,0 +1,1 @@
+"""The eighteenth set, by the part of the pipeline."""
