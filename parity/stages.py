@@ -32,6 +32,9 @@ DRAFT_TOKENS = "drafter.draft_tokens"
 ACCEPT_LENGTH = "accept.length"
 ACCEPT_EMITTED = "accept.emitted"
 
+OF_PREFILL = {VERIFY_LOGITS: TARGET_LOGITS, VERIFY_TOKENS: TARGET_TOKENS}
+"""Stages of verify passes by the one that is the same computation in the prefill, under a name of its own."""
+
 
 @dataclass(frozen=True)
 class Stage:

@@ -3,62 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from parity.compare import tiles
 from parity.compare.facts import Facts
-from parity.compare.loads import Loads
+from parity.compare.predicate import Predicate, PredicateFamily, within
 from parity.compare.quantities import QUANTITIES, bounds_of
 from parity.compare.siblings import LayerRule, layer_rules
 
-PERIODS = tuple(2**power for power in range(1, 13))
-"""Tiles and pages are powers of two."""
-
-ODD = (3, 5, 6, 7, 9, 10, 12)
-"""Other numbers of rows that a kernel may take at once: draft and bonus rows are K + 1."""
-
-FITTING = 64
-"""Out of how many a condition on a later pass' place in a tile counts as chosen: passes are few, and one tile fits."""
-
-MISSED = 16
-"""Rows of a tile of which all but the first may be wrong."""
-
 NEAR = (0, -1, 1)
 """A bound that is off by one breaks one row before or behind the config's."""
-
-
-@dataclass(frozen=True)
-class Predicate:
-    """A condition in words, and what says where it holds (bool [R] of the facts of any rows).
-
-    Attributes:
-        tried: out of how many it was chosen.
-        behind: its words behind another one's, where they are not `says`.
-        of: what it asks of: two that ask of the same differ in words more than in sense.
-    """
-
-    says: str
-    holds: Callable[[Facts], np.ndarray]
-    tried: int = 1
-    behind: str = ""
-    of: frozenset[str] = frozenset()
-
-    def inside(self, other: Predicate) -> Predicate:
-        """Where both hold."""
-        first, second = (other, self) if self.behind and not other.behind else (self, other)
-        says = f"{first.says}, {second.behind or f'of these {second.says}'}"
-        holds = partial(_both, self.holds, other.holds)
-        return Predicate(says, holds, self.tried * other.tried, of=self.of | other.of)
-
-
-def _both(one: Callable[[Facts], np.ndarray], two: Callable[[Facts], np.ndarray], facts: Facts) -> np.ndarray:
-    return np.asarray(one(facts) & two(facts))
-
-
-PredicateFamily = Callable[[Facts, np.ndarray], Iterator[Predicate]]
-"""From the facts and the bad rows [R]; where it takes a number from the bad rows, `tried` counts what it chose from."""
 
 
 def alone(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
@@ -88,25 +45,6 @@ def layers(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
 
 def _of_layers(rule: LayerRule, facts: Facts) -> np.ndarray:
     return np.asarray(rule.holds(facts.known("layer")))
-
-
-def _within(name: str, least: float | None, most: float | None) -> Callable[[Facts], np.ndarray]:
-    """Where a fact is known, and not beyond these."""
-
-    def holds(facts: Facts) -> np.ndarray:
-        values = facts.known(name)
-        low, high = (-np.inf if least is None else least), (np.inf if most is None else most)
-        return np.asarray((values >= 0) & (values >= low) & (values <= high))
-
-    return holds
-
-
-def _rest(name: str, period: int, least: int, most: int) -> Callable[[Facts], np.ndarray]:
-    def holds(facts: Facts) -> np.ndarray:
-        values = facts.known(name)
-        return np.asarray((values >= 0) & (values % period >= least) & (values % period <= most))
-
-    return holds
 
 
 def _ends(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
@@ -150,12 +88,6 @@ def _thresholds(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
         where = says if number is None else f"{number + off} = {says}"
         yield Predicate(f"from {where} on", partial(_from, place=place))
         yield Predicate(f"before {where}", partial(_before, place=place))
-
-
-def _powers(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    """From a power of two on: where tiles, tables and pages end."""
-    for power in (power for power in PERIODS if power <= facts.position.max(initial=0)):
-        yield Predicate(f"from position {power} on", _within("position", power, None))
 
 
 def named_places(facts: Facts) -> Iterator[tuple[str, int, int | None]]:
@@ -208,20 +140,6 @@ def _of_expert(facts: Facts, expert: int) -> np.ndarray:
     return facts.experts.get(expert, np.zeros(len(facts.prompt), bool))
 
 
-def _runs(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    """The first rows of an expert's further tiles."""
-    most = int(facts.known("last_place").max(initial=0))
-    for period in (period for period in PERIODS if 2 < period < most):
-        says = f"rows that begin a further tile of {period} of the rows that an expert of theirs runs"
-        yield Predicate(says, partial(_begins_tile, period=period))
-
-
-def _begins_tile(facts: Facts, period: int) -> np.ndarray:
-    places = Loads.of(facts.experts, facts.passes).places
-    begins = [(place > period) & ((place - 1) % period == 0) for place in places]
-    return np.any(begins, axis=0) if begins else np.zeros(len(facts.prompt), bool)
-
-
 def _rounds(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """Every other round."""
     for rest, says in ((1, "odd rounds only"), (0, "even rounds behind the prefill only")):
@@ -232,83 +150,11 @@ def _round_of(facts: Facts, rest: int) -> np.ndarray:
     return np.asarray((facts.round > 0) & (facts.round % 2 == rest))
 
 
-def _periods(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    """Every 2^n-th position and row of a pass, and the first or last positions of each 2^n."""
-    for what, name in (("position", "position"), ("row of a pass", "index")):
-        values = facts.known(name)
-        for period in (period for period in PERIODS if period <= values.max(initial=0) and bad.any()):
-            rests = values[bad] % period
-            least, most = int(rests.min()), int(rests.max())
-            if least == most:
-                says = f"every {_nth(period)} {what}, from {least} on"
-                yield Predicate(says, _rest(name, period, least, least), period)
-            elif least > 0 and name == "index" and period <= MISSED:
-                yield Predicate(
-                    f"every row of a pass but each {_nth(period)}", _rest(name, period, 1, period - 1), period
-                )
-            elif name == "position" and least == 0 and most < period - 1:
-                yield Predicate(
-                    f"the first {most + 1} positions of each {period}", _rest(name, period, 0, most), period
-                )
-            elif name == "position" and most == period - 1 and least > 0:
-                says = f"the last {period - least} positions of each {period}"
-                yield Predicate(says, _rest(name, period, least, most), period)
-
-
-def _odd_periods(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    """Every so many rows of a pass, of a number that is no power of two; every other token."""
-    for name, says, periods in (("index", "every {} row of a pass, from {} on", ODD), ("token", "{1} token ids", (2,))):
-        values = facts.known(name)
-        for period in (period for period in periods if bad.any() and period <= values.max(initial=0)):
-            rests = np.unique(values[bad] % period)
-            if len(rests) == 1 and values[bad].min() >= 0:
-                rest = int(rests[0])
-                told = rest if name == "index" else ("even", "odd")[rest]
-                yield Predicate(says.format(_nth(period), told), _rest(name, period, rest, rest), period * len(periods))
-
-
-def _of_passes(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    """Where in a tile a pass begins or ends, or what it ends behind."""
-    for period in (period for period in PERIODS if 2 < period <= facts.position.max(initial=0)):
-        tile = f"a tile of {period}"
-        for name, says in (("start", "begin"), ("end", "end")):
-            for rest, where in ((0, "first"), (period - 1, "last")):
-                told = f"later passes that {says} at the {where} position of {tile}"
-                yield Predicate(told, _rest(name, period, rest, rest), FITTING)
-        inside = f"later passes that begin inside {tile}"
-        yield Predicate(inside, _rest("start", period, 1, period - 1), FITTING)
-        over, behind = (partial(_crossing, period=period, behind=behind) for behind in (False, True))
-        yield Predicate(f"later passes over the end of {tile}", over, FITTING)
-        yield Predicate(f"rows behind the end of {tile} in later passes", behind, FITTING)
-        left = partial(_behind_whole, period=period)
-        yield Predicate(f"rows of later passes behind the sequence's last whole tile of {period}", left, FITTING)
-
-
-def _crossing(facts: Facts, period: int, behind: bool) -> np.ndarray:
-    start, there = facts.known("start"), facts.position if behind else facts.known("end")
-    return np.asarray((start >= 0) & (start // period < there // period))
-
-
-def _behind_whole(facts: Facts, period: int) -> np.ndarray:
-    return np.asarray((facts.round > 0) & (facts.position >= (facts.known("end") + 1) // period * period))
-
-
-def _tiles(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    """Behind the last whole tile of a prompt; of tiles that end alike the largest."""
-    for period in (period for period in reversed(PERIODS) if period < facts.prompts.max(initial=0)):
-        yield Predicate(f"behind the prompt's last whole tile of {period}", partial(_behind_tile, period=period))
-
-
-def _behind_tile(facts: Facts, period: int) -> np.ndarray:
-    start = facts.prompts // period * period
-    return np.asarray((start > 0) & (facts.position >= start))
-
-
 def _quantities(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """One value of a fact, from one on, up to one, and then between two."""
     found = [(quantity, bound) for quantity in QUANTITIES for bound in bounds_of(quantity, facts, bad)]
     for quantity, bound in sorted(found, key=lambda each: each[1].closed):
-        holds = _within(quantity.fact, bound.least, bound.most)
+        holds = within(quantity.fact, bound.least, bound.most)
         yield Predicate(bound.says, holds, bound.tried, of=frozenset({quantity.of or quantity.fact}))
 
 
@@ -318,21 +164,16 @@ FAMILIES: tuple[tuple[str, PredicateFamily], ...] = (
     ("row", _drafted),
     ("row", _ends),
     ("position", _thresholds),
-    ("position", _powers),
+    ("position", tiles.powers),
     ("expert", _experts),
     ("expert", _groups),
     ("round", _rounds),
-    ("position", _periods),
-    ("position", _tiles),
-    ("pass's place", _of_passes),
-    ("row", _odd_periods),
+    ("position", tiles.periods),
+    ("position", tiles.prompt_tiles),
+    ("pass's place", tiles.of_passes),
+    ("row", tiles.odd_periods),
     ("", _quantities),
-    ("load", _runs),
+    ("load", tiles.runs),
     ("position", _rewritten),
 )
 """What each asks of, and the families: what a program asks most often first."""
-
-
-def _nth(number: int) -> str:
-    ending = {2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in (12, 13) else "th"
-    return f"{number}{ending}"

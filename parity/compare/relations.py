@@ -11,7 +11,8 @@ from math import log2
 import numpy as np
 
 from parity.compare.facts import Facts
-from parity.compare.predicates import Predicate, alone, layers, named_places, passes, place_of
+from parity.compare.predicate import Predicate
+from parity.compare.predicates import alone, layers, named_places, passes, place_of
 
 Priced = tuple[float, Predicate]
 """A condition and its price in bits."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from parity.compare.facts import LOADS, Facts
-from parity.compare.predicates import Predicate
+from parity.compare.predicate import Predicate
 from parity.compare.routed import Routed
 from parity.compare.rows import Clock, StageRows
 from parity.diagnose.hypothesis import CheckableHypothesis, FitRange, NotComparable

@@ -27,6 +27,7 @@ from parity.golden.case import Generation
 from parity.golden.fields import Mode
 from parity.golden.views import DumpView, GoldenSlice, PromptSlice, TrustedGolden
 from parity.policy import Policy
+from parity.stages import OF_PREFILL
 from parity.trace import ForcingTrace, Trace
 
 
@@ -176,10 +177,10 @@ class PromptEvidence:
         return bool(shown) and not any(left.red for left in residuals(*self.cut(0), self.policy).values())
 
     def _same_head_is_right(self, stage: str) -> bool:
-        """Whether a stage of verify rows is shown under the target's name in the prefill, and passes there."""
+        """Whether a stage of verify rows is shown under another name in the prefill, and passes there."""
         _, run = self.cut(self.rounds)
-        same = stage.replace("verify.", "target.", 1)
-        if same == stage or not self.prefilled(same) or not run.view.rows(same, 0):
+        same = OF_PREFILL.get(stage)
+        if same is None or not self.prefilled(same) or not run.view.rows(same, 0):
             return False
         left = residuals(*self.cut(0), self.policy).get(same)
         return left is not None and not left.red

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.compare.facts import Facts
-from parity.compare.predicates import Predicate
+from parity.compare.predicate import Predicate
 from parity.compare.relations import separating
 from parity.compare.rows import StageRows, stage_rows
 from parity.diagnose.conditional import RowFacts, joined

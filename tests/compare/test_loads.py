@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parity.compare import predicates
+from parity.compare import tiles
 from parity.compare.facts import Facts
 from parity.compare.loads import Loads
 from parity.compare.relations import relation
@@ -62,4 +62,4 @@ def test_rows_are_told_by_what_an_expert_of_theirs_runs(facts):
 def test_nothing_is_known_of_rows_without_experts(facts):
     bare = replace(facts, experts={}, least_load=None, most_load=None, first_place=None, last_place=None)
     assert bare.known("last_place").max() == -1
-    assert not [*predicates._runs(bare, np.ones(len(bare.prompt), bool))]
+    assert not [*tiles.runs(bare, np.ones(len(bare.prompt), bool))]

@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parity.compare import predicates
+from parity.compare import predicates, tiles
 from parity.compare.facts import Facts
-from parity.compare.predicates import FITTING, MISSED, ODD, PERIODS, Predicate, _nth, alone
+from parity.compare.predicate import Predicate
+from parity.compare.predicates import alone
+from parity.compare.tiles import FITTING, MISSED, ODD, PERIODS, nth
 
 PROMPTS, LATER, C = (9, 6), (4, 3, 4), 2
 """Two prompts; rounds of so many rows behind each, which begin three positions apart; committed rows of a round."""
@@ -115,7 +117,7 @@ def test_named_places_are_told_one_off_as_well():
 @pytest.mark.parametrize(("last", "powers"), [(7, (2, 4)), (8, (2, 4, 8)), (1, ()), (2, (2,))])
 def test_powers_of_two_are_told_up_to_the_last_position(last, powers):
     facts = replace(FACTS, position=np.minimum(FACTS.position, last))
-    assert found(predicates._powers, facts=facts) == {
+    assert found(tiles.powers, facts=facts) == {
         f"from position {power} on": [row.number for row in ROWS if min(row.position, last) >= power]
         for power in powers
     }
@@ -157,7 +159,7 @@ def test_every_other_round_is_told_without_the_prefill():
     })  # fmt: skip
 
 
-def numbered(says: str, facts=FACTS, bad=EVERY, family=predicates._periods) -> Predicate:
+def numbered(says: str, facts=FACTS, bad=EVERY, family=tiles.periods) -> Predicate:
     (one,) = [one for one in family(facts, bad) if one.says == says]
     return one
 
@@ -182,24 +184,24 @@ def test_places_in_a_period_are_read_off_the_bad_rows(bad, says, holds, tried):
 
 
 def test_what_fills_a_period_or_neither_of_its_ends_is_no_place_in_it():
-    assert found(predicates._periods) == {} == found(predicates._periods, bad=~EVERY)
+    assert found(tiles.periods) == {} == found(tiles.periods, bad=~EVERY)
     middle = np.array([row.position in (5, 6) for row in ROWS])
-    assert not [says for says in found(predicates._periods, bad=middle) if "each" in says and "position" in says]
-    assert {says.split()[1] for says in found(predicates._periods, bad=rows_of(0))} == {"2nd", "4th", "8th", "16th"}
+    assert not [says for says in found(tiles.periods, bad=middle) if "each" in says and "position" in says]
+    assert {says.split()[1] for says in found(tiles.periods, bad=rows_of(0))} == {"2nd", "4th", "8th", "16th"}
 
 
 def test_odd_periods_are_of_rows_and_every_other_token_is_of_ids():
     bad = np.array([row.index in (2, 5) for row in ROWS])
-    told = {one.says: one for one in predicates._odd_periods(FACTS, bad)}
+    told = {one.says: one for one in tiles.odd_periods(FACTS, bad)}
     assert [*told] == ["every 3rd row of a pass, from 2 on"] and told.popitem()[1].tried == 3 * 7
-    one = numbered("every 6th row of a pass, from 1 on", bad=FACTS.index == 1, family=predicates._odd_periods)
+    one = numbered("every 6th row of a pass, from 1 on", bad=FACTS.index == 1, family=tiles.odd_periods)
     assert np.flatnonzero(one.holds(FACTS)).tolist() == [row.number for row in ROWS if row.index % 6 == 1]
     for rest, which in ((0, "even"), (1, "odd")):
-        one = numbered(f"{which} token ids", bad=FACTS.token % 2 == rest, family=predicates._odd_periods)
+        one = numbered(f"{which} token ids", bad=FACTS.token % 2 == rest, family=tiles.odd_periods)
         assert one.tried == 2 and (one.holds(FACTS) == (FACTS.token % 2 == rest)).all()
     unknown = replace(FACTS, token=np.where(EVERY, -2, 0))
-    assert not [one for one in predicates._odd_periods(unknown, FACTS.index == 1) if "token" in one.says]
-    assert found(predicates._odd_periods, bad=~EVERY) == {}
+    assert not [one for one in tiles.odd_periods(unknown, FACTS.index == 1) if "token" in one.says]
+    assert found(tiles.odd_periods, bad=~EVERY) == {}
 
 
 def test_all_but_the_first_rows_of_tiles_are_of_sixteen_at_the_most():
@@ -207,24 +209,24 @@ def test_all_but_the_first_rows_of_tiles_are_of_sixteen_at_the_most():
     index = np.arange(70)
     zero = np.zeros(70, int)
     facts = Facts(zero, zero, index, index, zero + 70, zero + 70, zero - 1, "target", {}, {})
-    told = [one.says for one in predicates._periods(facts, index % 64 > 0) if "but each" in one.says]
+    told = [one.says for one in tiles.periods(facts, index % 64 > 0) if "but each" in one.says]
     assert told == []
-    told = [one.says for one in predicates._periods(facts, index % 16 > 0) if "but each" in one.says]
+    told = [one.says for one in tiles.periods(facts, index % 16 > 0) if "but each" in one.says]
     assert told == ["every row of a pass but each 16th"] and MISSED == 16
 
 
 def test_periods_are_of_tiles_and_of_rows_that_a_kernel_takes_at_once():
     assert PERIODS == (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) and ODD == (3, 5, 6, 7, 9, 10, 12)
     assert FITTING == 64 and Predicate("a", lambda facts: facts.position > 3).tried == 1
-    told = [one.says.split()[1] for one in predicates._odd_periods(FACTS, FACTS.index == 1) if "row" in one.says]
+    told = [one.says.split()[1] for one in tiles.odd_periods(FACTS, FACTS.index == 1) if "row" in one.says]
     assert told == ["3rd", "5th", "6th", "7th"] and FACTS.index.max() == 8  # no longer ones than any pass
     longer = replace(FACTS, index=np.where(FACTS.index == 8, 9, FACTS.index))
-    told = [one.says.split()[1] for one in predicates._odd_periods(longer, FACTS.index == 1) if "row" in one.says]
+    told = [one.says.split()[1] for one in tiles.odd_periods(longer, FACTS.index == 1) if "row" in one.says]
     assert told == ["3rd", "5th", "6th", "7th", "9th"]
 
 
 def test_where_in_a_tile_later_passes_begin_and_end():
-    told = found(predicates._of_passes)
+    told = found(tiles.of_passes)
     start, end = (lambda r: r.position - r.index), (lambda r: r.position - r.index + r.count - 1)
     wanted = {}
     for tile in (4, 8):
@@ -244,12 +246,12 @@ def test_where_in_a_tile_later_passes_begin_and_end():
     assert {says: rows for says, rows in told.items() if not says.endswith(" 16") and " 16 " not in says} == due(
         **wanted
     )
-    assert {one.tried for one in predicates._of_passes(FACTS, EVERY)} == {FITTING}
+    assert {one.tried for one in tiles.of_passes(FACTS, EVERY)} == {FITTING}
     assert max(row.position for row in ROWS) == 18 and len(told) == 3 * 8
 
 
 def test_behind_the_last_whole_tile_of_a_prompt_the_largest_first():
-    told = found(predicates._tiles)
+    told = found(tiles.prompt_tiles)
     assert [*told] == [f"behind the prompt's last whole tile of {tile}" for tile in (8, 4, 2)]
     assert told == due(**{
         "behind the prompt's last whole tile of 8": lambda r: r.length == 9 and r.position >= 8,
@@ -303,4 +305,4 @@ def test_every_condition_says_what_it_asks_of():
     ],
 )
 def test_numbers_are_told_in_order(number, said):
-    assert _nth(number) == said
+    assert nth(number) == said

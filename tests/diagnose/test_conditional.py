@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from parity.compare.predicates import Predicate
+from parity.compare.predicate import Predicate
 from parity.compare.rows import StageRows
 from parity.diagnose.conditional import RowFacts, chosen_rows, only
 from parity.diagnose.hypothesis import NotComparable
