@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from parity.compare.entered import entered_tokens
 from parity.compare.loads import Loads
+from parity.compare.reached import computed_before
 from parity.compare.routed import Routed, routed
 from parity.compare.rows import Clock, StageRows
 from parity.errors import UsageError
@@ -26,10 +27,6 @@ CHOSEN = ("tokens", "draft_tokens")
 
 LATER = ("row", "ahead", "start", "end")
 """What is known of passes behind the prefill alone: there it would be the prompt's length, or nothing."""
-
-
-LOADS = ("least_load", "most_load", "first_place", "last_place")
-"""What is known of rows by how many an expert runs."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,7 @@ class Facts:
         accepts: drafts that the row's own round accepts, -1 in the prefill.
         left: tokens of the budget that are left where the row's round begins.
         due: of a choice, the golden's id; -1 in other stages.
-        again: 1 where an earlier pass of the sequence had a row at this position, 0 where none had; -1 in the prefill,
-            and where that is not known.
+        again: see `computed_before`.
         largest: the largest magnitude in the golden's row, float64; -1 of ids.
         best, least_share: of rows behind a router the expert of the largest score and the smallest routing weight.
         least_load, most_load, first_place, last_place: of the same rows, see `Loads`.
@@ -119,6 +115,18 @@ class Facts:
         return found
 
     @classmethod
+    def joined(cls, parts: Sequence[Facts]) -> Facts:
+        """Those of several stages' rows, one behind the other; an expert is the one of this number in any layer."""
+        by_row = [each.name for each in fields(cls) if each.name not in ("side", "experts", "lengths")]
+        rows: dict[str, Any] = {name: np.concatenate([part.known(name) for part in parts]) for name in by_row}
+        nobody = [np.zeros(len(part.prompt), bool) for part in parts]
+        experts = {
+            expert: np.concatenate([part.experts.get(expert, none) for part, none in zip(parts, nobody, strict=True)])
+            for expert in sorted({expert for part in parts for expert in part.experts})
+        }
+        return replace(parts[0], **rows, experts=experts)
+
+    @classmethod
     def of(cls, golden: DumpView, rows: StageRows) -> Facts:
         """Of these rows over a golden; a checkpoint that is not here any more has no lengths."""
         lengths = _lengths(golden, rows.named.stage.side)
@@ -166,7 +174,7 @@ class Facts:
             accepts=accepts,
             left=left,
             due=_due(rows),
-            again=_again(golden, rows, edges, counts),
+            again=computed_before(golden, rows),
             largest=_largest(rows),
         )
 
@@ -184,31 +192,6 @@ def _histories(golden: DumpView, rows: StageRows, edges: np.ndarray, counts: np.
         seen.append((cached, *accepts, golden.manifest.case.max_new_tokens - sum(clock.emitted[:round_])))
     table = np.array(seen, np.int64).reshape(-1, 4)
     return [np.repeat(values, counts) for values in table.T]
-
-
-def _again(golden: DumpView, rows: StageRows, edges: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Whether a row's position was in an earlier pass: what a rollback discarded, or a cache overwrites."""
-    of_cache = rows.named.stage.side == "kv"
-    if of_cache and "target" not in rows.named.name:
-        return np.full(len(rows.prompt), -1)
-    last: dict[int, int] = {}
-    seen = [np.empty(0, np.int64)]
-    for edge, count in zip(edges.tolist(), counts.tolist(), strict=True):
-        prompt, round_, positions = int(rows.prompt[edge]), int(rows.round[edge]), rows.position[edge : edge + count]
-        if not round_:
-            last[prompt] = -1
-        elif of_cache:
-            last[prompt] = _last_verified(golden, prompt, round_ - 1)
-        before = last.get(prompt, -1)
-        seen.append((positions <= before).astype(np.int64) if round_ else np.full(count, -1))
-        last[prompt] = max(before, int(positions.max(initial=-1)))
-    return np.concatenate(seen)
-
-
-def _last_verified(golden: DumpView, prompt: int, round_: int) -> int:
-    """The last position that the target's pass of a round computed."""
-    clock = Clock.all_of(golden)[prompt]
-    return clock.length(round_ - 1) + golden.manifest.case.drafts(round_) if round_ else clock.prompt - 1
 
 
 def _due(rows: StageRows) -> np.ndarray:

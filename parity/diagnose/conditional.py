@@ -7,13 +7,13 @@ search found chooses between their rows. That carries every hypothesis and every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from parity.compare.facts import LOADS, Facts
+from parity.compare.facts import Facts
 from parity.compare.predicate import Predicate
 from parity.compare.routed import Routed
 from parity.compare.rows import Clock, StageRows
@@ -130,25 +130,6 @@ class RowFacts:
         """What the golden says of the router before these rows of a layer."""
         held = (self._held(round_, f"target.layers.{layer}.{part}", count) for part in ("experts", "router_logits"))
         return Routed.of(*(rows if rows.size else None for rows in held))
-
-
-BY_ROW = (
-    *("prompt", "round", "position", "index", "count", "prompts", "committed", "cached", "accepted", "accepts"),
-    *("left", "layer", "token", "due", "largest", "best", "least_share"),
-    *LOADS,
-)
-"""The facts that are arrays of rows."""
-
-
-def joined(parts: Sequence[Facts]) -> Facts:
-    """The facts of several stages' rows, one behind the other; an expert is the one of this number in any layer."""
-    rows: dict[str, Any] = {name: np.concatenate([part.known(name) for part in parts]) for name in BY_ROW}
-    nobody = [np.zeros(len(part.prompt), bool) for part in parts]
-    experts = {
-        expert: np.concatenate([part.experts.get(expert, none) for part, none in zip(parts, nobody, strict=True)])
-        for expert in sorted({expert for part in parts for expert in part.experts})
-    }
-    return replace(parts[0], **rows, experts=experts)
 
 
 def chosen_rows(facts: RowFacts, where: Predicate, without: Recorded, with_: Recorded) -> Recorded:

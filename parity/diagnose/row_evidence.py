@@ -12,7 +12,7 @@ from parity.compare.facts import Facts
 from parity.compare.predicate import Predicate
 from parity.compare.relations import separating
 from parity.compare.rows import StageRows, stage_rows
-from parity.diagnose.conditional import RowFacts, joined
+from parity.diagnose.conditional import RowFacts
 from parity.diagnose.hypothesis import Assumption, NotComparable
 from parity.diagnose.residuals import ROW, row_noise
 from parity.diagnose.trials import PromptTrials
@@ -71,7 +71,7 @@ def joined_evidence(parts: Sequence[RowEvidence]) -> RowEvidence:
     """That of several stages, or prompts."""
     names = ("explained", "spoilt", "unexplained")
     masks: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return RowEvidence(**masks, facts=joined([part.facts for part in parts]))
+    return RowEvidence(**masks, facts=Facts.joined([part.facts for part in parts]))
 
 
 def stage_evidence(trials: PromptTrials, known: Sequence[Assumption], further: Assumption, stage: str) -> RowEvidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np
@@ -116,3 +117,12 @@ def test_positions_that_an_earlier_pass_had_are_told_behind_the_prefill(shallow_
                 had |= set(stage.position[(stage.prompt == prompt) & (stage.round == round_ - 1)].tolist())
             assert told[here].tolist() == [int(at in had) for at in stage.position[here].tolist()]
     assert {0, 1} <= set(told.tolist())
+
+
+def test_facts_of_several_stages_are_joined_whatever_is_known_of_them():
+    """Every fact of rows, by name: one that was left out had the rows of one stage."""
+    some = of(again=np.arange(5), due=np.arange(5))
+    both = Facts.joined([some, of()])
+    arrays = {each.name for each in fields(Facts)} - {"side", "experts", "lengths"}
+    assert {len(both.known(name)) for name in arrays} == {10}
+    assert both.again.tolist() == [0, 1, 2, 3, 4, -1, -1, -1, -1, -1]
