@@ -128,6 +128,19 @@ def test_rows_that_all_turn_by_one_angle_are_not_said_to_turn_by_position():
         assert f"turned by {far:+d} (radians): as {far:+d} positions do" in found, found
 
 
+def test_rows_that_turn_as_at_positions_of_their_own_are_told_by_how_far():
+    golden, steps = random(ROWS, HEADS, 32), np.resize([-3, -1, -3, 2], ROWS)
+    angles = steps[:, None] * 10000.0 ** (-np.arange(16) / 16)
+    pairs = (golden[..., :16] + 1j * golden[..., 16:]) * np.exp(1j * angles)[:, None]
+    device = np.concatenate([pairs.real, pairs.imag], axis=-1).astype(np.float32)
+    found = said(in_rotations(wrong(golden, device, "kv.target.0.k")))
+    half, quarter = ROWS // 2, ROWS // 4
+    assert found.startswith(
+        f"rotation: rows turned as at positions so far from theirs: -3 ({half} rows), -1 ({quarter} rows), "
+        f"+2 ({quarter} rows)"
+    )
+
+
 def test_cos_and_sin_that_are_others_are_told_by_what_all_heads_share():
     """Sines of the pair behind: no rotation, and no pair's own factor."""
     golden = random(60, 4, 32)

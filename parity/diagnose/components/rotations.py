@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,6 +26,12 @@ SURELY, MOVED = 4.0, 0.1
 """Standard errors by which a pair of a row is moved, and the share of the rows in which one is that is told."""
 
 
+REACH = 21
+"""Positions away that one turn of the first pair tells from each other: the next that turns alike is 44 away."""
+
+SAID = 4
+"""How many distances are said."""
+
 SLOWER = 0.9
 """A pair turns by less than this share of the pair before: base 10,000 over 64 pairs has 0.87."""
 
@@ -37,6 +44,7 @@ def in_rotations(wrong: WrongRows) -> Iterator[Component | None]:
     yield steady
     if steady is None or not steady.whole:  # over few positions the two are alike
         yield _turned(wrong, by_position=True)
+        yield _row_by_row(wrong)
     yield _constant_before(wrong)
     yield _by_pair(wrong)
 
@@ -71,6 +79,23 @@ def _turned(wrong: WrongRows, by_position: bool) -> Component | None:
     says = f"{wrong.where}rotation: {many} turned by {size[first]:+.4g}{what} (radians)"
     says += "" if by_position else _moved(size)
     return wrong.judged(says, _flat(wrong, turned - golden), len(turns) * (1 + by_position))
+
+
+def _row_by_row(wrong: WrongRows) -> Component | None:
+    """Each row turned as at another position, some further away than others: RoPE's first pair tells how far."""
+    golden, device = _pairs(wrong, wrong.golden), _pairs(wrong, wrong.device)
+    products = (device * golden.conj()).sum(axis=1, keepdims=True)
+    every = np.array(sorted(range(-REACH, REACH + 1), key=abs))
+    apart = np.abs(np.exp(1j * np.angle(products[:, 0, :1])) - np.exp(1j * every))
+    steps = every[apart.argmin(axis=1)]
+    if len(np.unique(steps)) < 2:
+        return None
+    turned = golden * np.exp(1j * np.outer(steps, _turns(products, steps.astype(np.float64))))[:, None, :]
+    counted = Counter(steps.tolist()).most_common()
+    told = ", ".join(f"{step:+d} ({rows} rows)" for step, rows in counted[:SAID])
+    more = f" and {len(counted) - SAID} more" if len(counted) > SAID else ""
+    says = f"rotation: rows turned as at positions so far from theirs: {told}{more}"
+    return wrong.judged(says, _flat(wrong, turned - golden), len(steps) + golden.shape[2])
 
 
 def _moved(turns: np.ndarray) -> str:
