@@ -16,6 +16,7 @@ from parity.compare.rows import StageRows, stage_rows
 from parity.compare.scores import scores_of
 from parity.compare.vocabulary import DraftVocabulary, draft_vocabulary
 from parity.diagnose.components.numbered import by_lanes
+from parity.diagnose.components.sampled import drawn
 from parity.diagnose.components.wrong import Component
 from parity.errors import Inconclusive
 from parity.golden.views import DumpView, TrustedGolden
@@ -107,6 +108,7 @@ def rules_of_one(chosen: Chosen, told: bool) -> Iterator[str]:
         yield from _inside(chosen)
         yield from _of_rank(chosen) if told else ()
         yield from _of_ranks(chosen)
+        yield from filter(None, [drawn(chosen.scores, chosen.theirs)])
 
 
 def _modulo(chosen: Chosen) -> Iterator[str]:
