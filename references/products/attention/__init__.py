@@ -24,6 +24,7 @@ from parity.references.products.attention.masks import of_masks
 from parity.references.products.attention.operands import Pass, Variant
 from parity.references.products.attention.projections import Anew, Projected, norms_before, of_projections, weights_of
 from parity.references.products.attention.scaled import of_scales, of_shares
+from parity.references.products.attention.sink_column import of_sink_columns
 from parity.references.products.attention.sums import of_sums
 from parity.references.products.attention.tiles import of_tiles
 from parity.references.products.product import Changed, Made, Product, entered, linear, projections
@@ -39,6 +40,7 @@ def variants(groups: int, sinks: bool) -> Iterator[tuple[str, Variant]]:
     yield from of_groups(groups)
     yield from of_tiles()
     yield from of_sinks() if sinks else ()
+    yield from of_sink_columns() if sinks else ()
     yield from of_shares()
     yield from of_scales()
     yield from of_sums()
