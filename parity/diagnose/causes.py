@@ -36,6 +36,10 @@ told: what attention gives in one layer is off in the next one too."""
 CLEARLY = 0.8
 """A hypothesis that explains less than this share of what a part of the computation does is not the cause."""
 
+FAR = 5.0
+"""A hypothesis that does not settle the stage and leaves so many times its bound is not the cause where a part leaves
+nothing but noise."""
+
 UNEXPLAINED = 2
 """Stages without a cause behind which the search continues: each costs a trial of every hypothesis that fits it."""
 
@@ -283,9 +287,9 @@ class CauseSearch:
         step = DiagnosisStep(self.trials, self.known, self.rounds, self.left, first)
         part = self.parts.get(first.stage)
         search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, self._is_told(first.stage))
-        trial, self.made = search.best(step.confirm)
-        trial = trial or step.nearest(self.made)
-        if trial is None or (part and part.whole and step.explained(trial) < CLEARLY * part.explained):
+        confirmed, self.made = search.best(step.confirm)
+        trial = confirmed or step.nearest(self.made)
+        if trial is None or (part and part.whole and _outdone(part, step, trial, near=confirmed is None)):
             return False
         alike = [said_of(other) for other in step.alike]
         self.left, named = step.full(trial).after, step.at_first(trial)
@@ -331,6 +335,13 @@ def parts_of(trials: PromptTrials, rounds: int, stage: str) -> tuple[Component, 
     if key not in trials.parts:
         trials.parts[key] = components(golden, run, stage, products, trials.clock.check, trials.sure_rows(stage))
     return trials.parts[key]
+
+
+def _outdone(part: Component, step: DiagnosisStep, trial: Trial, near: bool) -> bool:
+    """Whether a part that leaves nothing but noise says more than a hypothesis, which may not settle the stage."""
+    if near and step.at_first(trial).after.worst > FAR:
+        return True
+    return step.explained(trial) < CLEARLY * part.explained
 
 
 def causes_of(

@@ -189,12 +189,29 @@ for (side, part), stages in STAGES.items():
     fix="rms_norm_eps of the config",
 )
 def _(loop: Loop, value: float, side: str) -> Mutation:
-    name = "variance_epsilon" if side == "target" else "eps"
-    body = loop.target.model if side == "target" else loop.drafter
-    modules = [module for module in body.modules() if hasattr(module, name)]
+    name, modules = every_norm(loop, side)
     if getattr(modules[0], name) == value:
         raise NotApplicable(f"eps is {value}")
     return together(replaced(module, name, value) for module in modules)
+
+
+def every_norm(loop: Loop, side: str) -> tuple[str, list[Layer]]:
+    """What a side's norms call their eps, and all of them."""
+    name = "variance_epsilon" if side == "target" else "eps"
+    body = loop.target.model if side == "target" else loop.drafter
+    return name, [module for module in body.modules() if hasattr(module, name)]
+
+
+@norms.both(
+    "norms-scaled",
+    "every norm's output {value:.4g} times as large",
+    stages={"target": ("target.layers.0.attn_in",), "drafter": STAGES["drafter", INPUT]},
+    values=(2.0, 0.5),
+    fit=FACTOR,
+)
+def _(loop: Loop, factor: float, side: str) -> Mutation:
+    """What a square is divided by, in all of them: another number of columns, or one of them fewer."""
+    return together(_around(module, lambda norm, x, _: norm(x) * factor) for module in every_norm(loop, side)[1])
 
 
 weights = Family(by_side=True, fix="the names of the norms' tensors at load")
