@@ -287,7 +287,7 @@ class CauseSearch:
         step = DiagnosisStep(self.trials, self.known, self.rounds, self.left, first)
         part = self.parts.get(first.stage)
         search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, self._is_told(first.stage))
-        confirmed, self.made = search.best(step.confirm)
+        confirmed, self.made = search.best(step.confirm, step.doubted)
         trial = confirmed or step.nearest(self.made)
         if trial is None or (part and part.whole and _outdone(part, step, trial, near=confirmed is None)):
             return False

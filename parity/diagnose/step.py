@@ -101,6 +101,15 @@ class DiagnosisStep:
         wide = attempt(lambda: self.trials.weigh(self.known, trial.assumed, self.trials.rounds, own_floor=True))
         return wide is not None and wide.after[self.first.stage].error < inf and not _broken(wide.before, wide.after)
 
+    def doubted(self, trial: Trial) -> bool:
+        """Whether a stage that a trial changes as well still fails with it: a cause that is right settles both."""
+        change = self.full(trial)
+        return any(
+            after.red and not after.settled and after.error != change.before[name].error
+            for name, after in change.after.items()
+            if name != self.first.stage and name in change.before
+        )
+
     def nearest(self, made: Sequence[Trial]) -> Trial | None:
         """The trial that explains most of the first failing stage, if that is nearly all of it, and harms no row.
 

@@ -88,3 +88,26 @@ def test_single_layers_are_asked_first_where_all_of_them_promise_most():
 )
 def test_what_a_direction_takes_off_an_error(direction, left):
     assert MadeUp([]).left_along(direction) == pytest.approx(left)
+
+
+@pytest.mark.parametrize(
+    ("doubted", "asked", "taken"),
+    [
+        ((), ["listed"], "listed"),
+        (("listed",), ["listed", "fitted"], "fitted"),
+        (("listed", "fitted"), ["listed", "fitted"], "fitted"),
+    ],
+)
+def test_parameters_are_fitted_before_a_cause_in_doubt_is_taken(doubted, asked, taken):
+    """A listed value that settles the stage, and leaves another that it changes, may be another's near relative."""
+    of, made = search(), []
+    tiers = [(name, iter([[SimpleNamespace(id=id, settles=True)]])) for name, id in (
+        ("alone", "listed"), ("in single layers", "layer"), ("with a fitted parameter", "fitted"),
+        ("under a condition", "conditional"),
+    )]  # fmt: skip
+    of._tiers = lambda trials: tiers
+    of._try_all = lambda tier, trials, what, rest: trials.extend(tier)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("parity.diagnose.search.tiers.ranked_trials", list)
+        confirmed, made = of.best(lambda trials: trials[-1], lambda trial: trial.id in doubted)
+    assert [one.id for one in made] == asked and confirmed.id == taken

@@ -19,6 +19,9 @@ from parity.diagnose.trials import PromptTrials
 VERIFY = "verify"
 """What `StageTrials.passes` is where the prefill is right."""
 
+FITTED = "with a fitted parameter"
+"""The tiers in which a parameter is a number that is searched for."""
+
 PROMISING = 12
 """Layered hypotheses that are asked of each layer before all others: a tier is tried whole."""
 
@@ -56,23 +59,29 @@ class HypothesisSearch:
             self._cut_short("alone")
         return ranked_trials(made)
 
-    def best(self, confirm: Callable[[Sequence[Trial]], Trial | None]) -> tuple[Trial | None, list[Trial]]:
+    def best(
+        self,
+        confirm: Callable[[Sequence[Trial]], Trial | None],
+        doubted: Callable[[Trial], bool] = lambda trial: False,
+    ) -> tuple[Trial | None, list[Trial]]:
         """The trial that brings the stage back to its floor, or None; and every trial made, the best first.
 
         Cheap hypotheses come first; a tier is tried whole, so that the better of two wins. `confirm` picks
-        among the trials that settle the stage the one that does not break others. Where the time is up, it picks
-        among those made so far.
+        among the trials that settle the stage the one that does not break others. Where it is `doubted`, parameters are
+        fitted before it is taken. Where the time is up, `confirm` picks among those made so far.
         """
         made: list[Trial] = []
-        left = self._tiers(made)
+        left, confirmed = self._tiers(made), None
         while left:
             what, tiers = left.pop(0)
             for tier in tiers:
                 self._try_all(tier, made, what, [name for name, _ in left])
                 confirmed = confirm(ranked_trials(trial for trial in made if trial.settles))
-                if confirmed or self.ended or self.clock.untried:
+                if self.ended or self.clock.untried or (confirmed and not doubted(confirmed)):
                     return confirmed, ranked_trials(made)
-        return None, ranked_trials(made)
+                if confirmed:
+                    left = [(name, further) for name, further in left if name == FITTED]
+        return confirmed, ranked_trials(made)
 
     def _tiers(self, made: list[Trial]) -> list[tuple[str, Iterator[Iterator[Trial]]]]:
         """What is tried, in order, each in its tiers; where some passes are right, conditions go before parameters.
@@ -88,7 +97,7 @@ class HypothesisSearch:
             for what, which in ("in such passes", self._in_such_passes), ("of every pass", self._in_every_pass):
                 alone += [("under a condition", conditions.tried_already(made)), (what, self._enumerated(which))]
         layers = ("in single layers", self._in_single_layers(made))
-        rest = [("with a fitted parameter", fitted(self.stage)), ("under a condition", conditions.tried_already(made))]
+        rest = [(FITTED, fitted(self.stage)), ("under a condition", conditions.tried_already(made))]
         rest = rest[::-1] if self.stage.passes else rest
         rest += [("with a parameter a little off under a condition", conditions.near_clean())]
         parts = ("of single parts", iter([single_parts(self.stage)]))
