@@ -61,6 +61,13 @@ def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
     yield "the clamp of gate on both sides", lambda gate, up: gated(clamped(gate), clamped(up) + 1)
     yield "the clamp of up above alone", lambda gate, up: gated(gate.clamp(max=limit), up.clamp(max=limit) + 1)
     yield "no clamp of gate", lambda gate, up: gated(gate, clamped(up) + 1)
+    yield "the clamp on what gate and up make, in their place", lambda gate, up: clamped(gated(gate, up + 1))
+    yield "the clamp on what gate and up make, above alone", lambda gate, up: gated(gate, up + 1).clamp(max=limit)
+    yield "the clamp on what gate and up make as well", lambda gate, up: clamped(right(gate, up))
+    yield (
+        "the clamp of gate behind its sigmoid",
+        lambda gate, up: (clamped(up) + 1) * gated(gate, torch.ones_like(up)).clamp(max=limit),
+    )
     yield (
         "gate and up rounded to bfloat16 behind the clamp",
         lambda gate, up: gated(

@@ -128,6 +128,13 @@ def test_rows_that_all_turn_by_one_angle_are_not_said_to_turn_by_position():
         assert f"turned by {far:+d} (radians): as {far:+d} positions do" in found, found
 
 
+def test_values_that_turn_as_keys_do_are_told_with_what_cos_and_sin_are_scaled_by():
+    golden = random(ROWS, HEADS, 32)
+    device = 1.2 * rotated(golden, 10000.0 ** (-np.arange(16) / 16))
+    found = said(in_rotations(wrong(golden, device.astype(np.float32), "target.layers.1.v")))
+    assert found.startswith("rotation: 16 of 16 pairs, 0 the first, turned by +1 a position (radians), 1.2 times")
+
+
 def test_rows_that_turn_as_at_positions_of_their_own_are_told_by_how_far():
     golden, steps = random(ROWS, HEADS, 32), np.resize([-3, -1, -3, 2], ROWS)
     angles = steps[:, None] * 10000.0 ** (-np.arange(16) / 16)

@@ -26,6 +26,9 @@ SURELY, MOVED = 4.0, 0.1
 """Standard errors by which a pair of a row is moved, and the share of the rows in which one is that is told."""
 
 
+SCALED = 0.02
+"""How far a factor of all pairs is from 1 that is told beside a turn."""
+
 REACH = 21
 """Positions away that one turn of the first pair tells from each other: the next that turns alike is 44 away."""
 
@@ -37,13 +40,17 @@ SLOWER = 0.9
 
 
 def in_rotations(wrong: WrongRows) -> Iterator[Component | None]:
-    """Readings of a stage of heads whose halves are rotated pairs."""
-    if wrong.rows.named.stage.part not in ("q", "k") or len(wrong.tail) != 2 or wrong.tail[1] % 2:
+    """Readings of a stage of heads whose halves are pairs that are rotated, or are not (values)."""
+    part = wrong.rows.named.stage.part
+    if part not in ("q", "k", "v") or len(wrong.tail) != 2 or wrong.tail[1] % 2:
         return
     steady = _turned(wrong, by_position=False)
     yield steady
     if steady is None or not steady.whole:  # over few positions the two are alike
         yield _turned(wrong, by_position=True)
+    if part == "v":  # nothing turns them
+        return
+    if steady is None or not steady.whole:
         yield _row_by_row(wrong)
     yield _constant_before(wrong)
     yield _by_pair(wrong)
@@ -61,7 +68,8 @@ def _flat(wrong: WrongRows, pairs: np.ndarray) -> np.ndarray:
 
 
 def _turned(wrong: WrongRows, by_position: bool) -> Component | None:
-    """Each pair turned, the same in every head: by an angle of its own, or by one a position."""
+    """Each pair turned, the same in every head: by an angle of its own, or by one a position; and by one factor, where
+    cos and sin have one (YaRN's)."""
     golden, device = _pairs(wrong, wrong.golden), _pairs(wrong, wrong.device)
     position = wrong.rows.position.astype(np.float64)
     if by_position and len(np.unique(position)) < LEAST:
@@ -76,9 +84,13 @@ def _turned(wrong: WrongRows, by_position: bool) -> Component | None:
     first = which[0]
     many = f"pair {first}" if len(which) == 1 else f"{len(which)} of {len(turns)} pairs, {first} the first,"
     turned = golden * np.exp(1j * (np.outer(position, turns) + start))[:, None, :]
+    factor = float((turned.conj() * device).sum().real / (np.abs(turned) ** 2).sum())
+    factor = factor if abs(factor - 1) > SCALED else 1.0
     says = f"{wrong.where}rotation: {many} turned by {size[first]:+.4g}{what} (radians)"
     says += "" if by_position else _moved(size)
-    return wrong.judged(says, _flat(wrong, turned - golden), len(turns) * (1 + by_position))
+    says += "" if factor == 1.0 else f", {factor:.4g} times as large"
+    numbers = len(turns) * (1 + by_position) + (factor != 1.0)
+    return wrong.judged(says, _flat(wrong, factor * turned - golden), numbers)
 
 
 def _row_by_row(wrong: WrongRows) -> Component | None:
