@@ -46,11 +46,24 @@ def test_a_trial_explains_what_it_does_over_all_rounds_in_the_precision_that_sho
 @pytest.mark.parametrize(("share", "named"), [(0.775, False), (0.776, True)])
 def test_a_hypothesis_is_the_cause_where_it_explains_four_fifths_of_what_the_part_does(monkeypatch, share, named):
     """The trial alone explains less in the few rounds that it was made over."""
+    assert named_beside_a_part(monkeypatch, share, left=0.1) is named
+
+
+@pytest.mark.parametrize(("left", "named"), [(0.56, False), (0.55, True)])
+def test_what_leaves_many_times_its_bound_is_no_cause_where_a_part_leaves_nothing(monkeypatch, left, named):
+    """Five times, of what does not settle the stage."""
+    assert named_beside_a_part(monkeypatch, share=1.0, left=left, near=True) is named
+
+
+def named_beside_a_part(monkeypatch, share: float, left: float, near: bool = False) -> bool:
+    """Whether a trial that explains and leaves so much is named, beside a part that leaves nothing."""
     made = trial(0.75)
-    fake = step_of(0.1, None)
+    fake = step_of(left, None)
     monkeypatch.setattr(type(fake), "explained", lambda self, of: share)
     monkeypatch.setattr(type(fake), "holds", lambda self, of: True)
-    monkeypatch.setattr(causes, "HypothesisSearch", lambda *of: SimpleNamespace(best=lambda confirm: (made, [made])))
+    monkeypatch.setattr(type(fake), "nearest", lambda self, made: made[0])
+    found = None if near else made, [made]
+    monkeypatch.setattr(causes, "HypothesisSearch", lambda *of: SimpleNamespace(best=lambda *of: found))
     search = causes.CauseSearch.__new__(causes.CauseSearch)
     search.trials, search.hypotheses, search.known, search.rounds = fake.trials, (), (), 4
     search.causes, search.read, search.left = [], {Q}, {Q: residual(1.0)}
@@ -60,8 +73,9 @@ def test_a_hypothesis_is_the_cause_where_it_explains_four_fifths_of_what_the_par
     monkeypatch.setattr(search, "_unwritten", lambda stage: "")
     monkeypatch.setattr(search, "_left_in_caches", lambda stage: [CACHE])
 
-    assert search._name_cause(residual(1.0)) is named
+    named = search._name_cause(residual(1.0))
     assert [cause.hypothesis for cause in search.causes] == ["few-bits"] * named
+    return named
 
 
 @pytest.mark.parametrize("explained", [True, False])
@@ -76,7 +90,7 @@ def test_a_further_stage_of_a_kind_is_searched_where_a_cause_explains_what_is_to
     monkeypatch.setattr(search, "_refitted", lambda first: False)
     monkeypatch.setattr(search, "_take_apart", asked.append)
     monkeypatch.setattr(search, "_is_told", lambda stage: False)
-    nothing = SimpleNamespace(best=lambda confirm: (None, []))
+    nothing = SimpleNamespace(best=lambda *of: (None, []))
     monkeypatch.setattr(causes, "HypothesisSearch", lambda *of: nothing)
 
     assert search._name_cause(replace(residual(1.0), stage=behind)) is False

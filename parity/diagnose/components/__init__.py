@@ -40,6 +40,10 @@ FEW = 3
 SIMPLE = 16
 """A reading of more numbers of its own may be near anything: it has to leave nothing."""
 
+NEARLY_ALL, AGAIN = 0.999, 2.0
+"""Nor may it leave more than the noise of a rounding or two more, of a large error: what is computed from rounded
+numbers is rounded again."""
+
 ENOUGH = (True, 1 - 10 * DEAR)
 """What leaves nothing and is preferred so much: of the groups that ask for more none could gain more than ten numbers
 are worth."""
@@ -118,7 +122,8 @@ def _is_near(one: Component) -> bool:
     if one.explained < LEAST:
         return False
     near = one.rest is not None and one.explained >= NEAR and one.rest <= CLOSE
-    return one.whole or (near and one.numbers <= SIMPLE)
+    again = one.explained >= NEARLY_ALL and one.rest is not None and one.rest <= AGAIN
+    return one.whole or (near and (one.numbers <= SIMPLE or again))
 
 
 def _readings(
