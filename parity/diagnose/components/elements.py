@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.compare.units import RED
+from parity.diagnose.components.mixed import in_mixed_runs
 from parity.diagnose.components.numbered import LEAST, by_lanes, in_runs, steps_of
 from parity.diagnose.components.whole_steps import in_whole_steps
 from parity.diagnose.components.wrong import FULL, NEARLY_ALL, Component, WrongRows, best_of
@@ -34,6 +35,7 @@ def in_elements(wrong: WrongRows) -> Iterator[Component | None]:
     yield from _factors(wrong)
     yield _constant(wrong)
     yield best_of((*(other_columns(wrong, step) for step in (0, -1, 1)), _columns_in_runs(wrong)))
+    yield best_of(in_mixed_runs(wrong))
 
 
 def _one_number(wrong: WrongRows) -> Component | None:
