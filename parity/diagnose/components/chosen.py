@@ -15,6 +15,7 @@ import numpy as np
 from parity.compare.rows import StageRows, stage_rows
 from parity.compare.scores import scores_of
 from parity.compare.vocabulary import DraftVocabulary, draft_vocabulary
+from parity.diagnose.components.capacity import full_experts
 from parity.diagnose.components.numbered import by_lanes
 from parity.diagnose.components.sampled import drawn
 from parity.diagnose.components.wrong import Component
@@ -75,7 +76,8 @@ def in_choices(
     if scores is None or len(scores.golden) != len(rows.golden):
         return None
     if rows.golden.ndim > 1:
-        return _first(rules_of_sets(scores.golden, rows.golden, rows.device, told))
+        sets = scores.golden, rows.golden, rows.device
+        return _first(rules_of_sets(*sets, told)) or _first(iter([full_experts(*sets, _passes(rows))]))
     vocabulary = DraftVocabulary(np.arange(scores.golden.shape[1]), "every column is its id")
     if rows.named.name == DRAFT_TOKENS:
         try:
@@ -85,6 +87,11 @@ def in_choices(
     ids = rows.golden.astype(np.int64), rows.device.astype(np.int64)
     mine, theirs = map(vocabulary.columns, ids)
     return _first(rules_of_one(Chosen(scores.golden, mine, theirs, ids, vocabulary.tokens, places), told))
+
+
+def _passes(rows: StageRows) -> np.ndarray:
+    """The number of each row's pass [R]."""
+    return np.unique(np.stack([rows.prompt, rows.round], axis=1), axis=0, return_inverse=True)[1].ravel()
 
 
 def _first(rules: Iterator[str]) -> Component | None:

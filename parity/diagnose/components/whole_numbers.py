@@ -13,6 +13,7 @@ from parity.compare.rows import StageRows
 from parity.diagnose.components.by_rule import in_rules, round_late
 from parity.diagnose.components.chosen import in_choices
 from parity.diagnose.components.counted import in_counts
+from parity.diagnose.components.vocabularies import through_offsets
 from parity.diagnose.components.wrong import Component
 from parity.golden.views import DumpView, TrustedGolden
 
@@ -37,7 +38,7 @@ def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> t
         says = "those of the round before"
     elif counted := in_counts(facts, rows, apart):
         says = counted
-    elif ruled := in_rules(facts.of_rows(apart), *sides):
+    elif ruled := in_rules(facts.of_rows(apart), *sides) or through_offsets(golden, *sides):
         says = ruled
     else:
         told = bool(apart.all() or (where and not where.startswith(FEW_ROWS)))
