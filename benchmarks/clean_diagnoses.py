@@ -24,7 +24,7 @@ HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE))
 
 from benchmarks.diagnosis import answered_by  # noqa: E402
-from benchmarks.goldens import chat_lines, golden_of  # noqa: E402
+from benchmarks.unseen.goldens import chat_lines, golden_of  # noqa: E402
 from parity.api import diagnose_device, run_device  # noqa: E402
 from parity.builders import clean_devices  # noqa: E402
 from parity.compare.report import FAIL  # noqa: E402

@@ -5,7 +5,7 @@
 
 Draws faults under conditions from the device's catalogue (`parity.device.faults.conditional.drawn`), and diagnoses each
 device as the command does, over a golden of two chat prompts, or of more
-(`benchmarks/goldens.py`). Counted are those that are killed, placed at their
+(`benchmarks/unseen/goldens.py`). Counted are those that are killed, placed at their
 stage, and named. Whether the condition is right, by the comparison and by the diagnosis, is judged by reading what is
 printed: it is where it holds for the very rows of the golden that the planted one holds for, whatever its words.
 Seconds are the processor's.
@@ -25,7 +25,7 @@ HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE))
 
 from benchmarks.diagnosis import answered_by, says_the_same  # noqa: E402
-from benchmarks.goldens import wide_golden  # noqa: E402
+from benchmarks.unseen.goldens import wide_golden  # noqa: E402
 from parity.api import diagnose_device, open_golden  # noqa: E402
 from parity.builders import builder  # noqa: E402
 from parity.compare import compare  # noqa: E402

@@ -21,8 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.diagnosis import answered_by
-from benchmarks.goldens import wide_golden
 from benchmarks.unseen import FAULTS
+from benchmarks.unseen.goldens import wide_golden
 from parity.api import diagnose_device, open_golden
 from parity.builders import builder
 from parity.compare import compare
