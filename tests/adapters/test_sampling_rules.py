@@ -27,7 +27,7 @@ needs_vllm = pytest.mark.skipif("PARITY_VLLM_PYTHON" not in os.environ, reason="
 
 
 @pytest.fixture
-def judged(shallow_golden, tmp_path, monkeypatch):
+def judged(two_layer_golden, tmp_path, monkeypatch):
     """The gate's checks of the PyTorch port with this rule, by name; one draft in place of two in the rule alone."""
     for name, value in (("PROMPTS", 1), ("BUDGET", 10), ("ROUNDS", 20), ("FINE_BOUND", 1 / 64 + 1e-5)):
         monkeypatch.setattr(sampling, name, value)
@@ -37,7 +37,7 @@ def judged(shallow_golden, tmp_path, monkeypatch):
 
     def run(rule, precision="float32"):
         name = NAME.format(rule)
-        context = GateContext(shallow_golden, name, builder(name, shallow_golden), precision, tmp_path)
+        context = GateContext(two_layer_golden, name, builder(name, two_layer_golden), precision, tmp_path)
         return Asked(context, "sampling")
 
     return run
