@@ -93,6 +93,11 @@ class Checkpoint(Tensors):
         """The file of each tensor; looked for when the first is asked for, as not every folder has some."""
         return self._locate()
 
+    @cached_property
+    def _opened(self) -> dict[Path, Any]:
+        """Files that tensors were read from: to open one reads what is said of all its tensors."""
+        return {}
+
     @property
     def names(self) -> set[str]:
         """The names of all tensors."""
@@ -102,8 +107,9 @@ class Checkpoint(Tensors):
         """The tensor of this name, in its stored dtype, after shape and dtype were checked."""
         path = self.path(name)
         try:
-            with safe_open(path, framework="numpy") as file:
-                value: np.ndarray = file.get_tensor(name)
+            if path not in self._opened:
+                self._opened[path] = safe_open(path, framework="numpy")
+            value: np.ndarray = self._opened[path].get_tensor(name)
         except (SafetensorError, OSError, ValueError, TypeError) as error:
             raise UsageError(f"{path}: tensor '{name}' is not readable ({error}).") from None
         refuse_other(path, name, (value.shape, value.dtype.name), (shape, dtypes))

@@ -9,6 +9,10 @@ from pathlib import Path
 LAYERS = 2
 """Of the target, one with the sliding window and one without, and of the drafter."""
 
+POSITIONS = 192
+"""Of either side's caches, over all of which a device attends: a prompt of these tests with all that gates append to it
+takes fewer."""
+
 TAPPED = 3
 """Of the target of other families: a drafter is handed the outputs of as many."""
 
@@ -16,10 +20,10 @@ TAPPED = 3
 def cut_pair(tiny: Path, folder: Path) -> dict[str, Path]:
     """Write the target and the P-EAGLE drafter of two layers to a folder; where they lie, by side."""
     kinds = json.loads((tiny / "target" / "config.json").read_text())["layer_types"][:LAYERS]
-    taps = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
+    taps, room = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}, {"max_position_embeddings": POSITIONS}
     sides = {"target": folder / "target", "drafter": folder / "drafter"}
-    _cut(tiny / "target", sides["target"], "model.layers.", layer_types=kinds)
-    _cut(tiny / "drafter", sides["drafter"], "layers.", eagle_config=taps)
+    _cut(tiny / "target", sides["target"], "model.layers.", layer_types=kinds, **room)
+    _cut(tiny / "drafter", sides["drafter"], "layers.", eagle_config=taps, **room)
     return sides
 
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from parity import limits
 from parity.errors import UsageError
-from parity.history.consistent import checked
+from parity.history import consistent
 from parity.history.schema import migrated, moment, schema, table
 from parity.nightly.folder import NIGHT, NightFolder
 from parity.nightly.records import CellResult, Night
@@ -116,7 +116,7 @@ class HistoryStore:
         """One file in this version's columns.
 
         Raises:
-            UsageError: it is damaged, of another version, contradicts itself or its name, or its store does not answer.
+            UsageError: it is damaged, of another version, or its store does not answer.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -136,7 +136,7 @@ class HistoryStore:
             raise UsageError(
                 f"history file {file.path} is damaged ({why}); move it away to continue without it"
             ) from None
-        return checked(migrated(stored, file.path), file.path, file.night, file.date)
+        return migrated(stored, file.path)
 
     def _content(self, path: str, most: int) -> bytes | None:
         """A file's bytes; None where it is none, or too large."""
@@ -207,11 +207,12 @@ def load(
         `schema.COLUMNS` and `date`; text columns are categories, `night` in the order of time.
 
     Raises:
-        UsageError: there is no history here, or a file of it is damaged or newer.
+        UsageError: there is no history here, or a file of it is damaged, newer, or contradicts itself or its name.
     """
     store = HistoryStore(url)
     if not (files := store.history_files()):
         raise UsageError(f"there is no history in {url}; `parity nightly --history {url}` writes it")
+    import numpy as np
     import pyarrow as pa
 
     files = [file for file in files if (since is None or file.date >= str(since)) and night in (None, file.night)]
@@ -220,9 +221,12 @@ def load(
         kept = {name for name, _ in by_date[-last:]}
         files = [file for file in files if file.night in kept]
     tables = [store.read(file) for file in files]
-    dates = [file.date for file, stored in zip(files, tables, strict=True) for _ in range(len(stored))]
+    numbers = np.repeat(np.arange(len(tables)), [len(stored) for stored in tables])
     whole = pa.concat_tables(tables or [schema().empty_table()]).unify_dictionaries()
-    frame = _latest(whole.to_pandas().assign(date=dates))
+    frame = whole.to_pandas().assign(**{consistent.FILE: numbers})
+    consistent.refuse_contradictions(frame, files)
+    dates = [files[number].date for number in numbers]
+    frame = _latest(frame.drop(columns=consistent.FILE).assign(date=dates))
     frame = frame if repeats else frame[frame["repeat"] == 0]
     return _filtered(frame, cell, stage, metric, mode)
 

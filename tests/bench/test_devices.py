@@ -17,7 +17,7 @@ from parity.isolation import IsolatedFactory, ProcessLimits
 from parity.limits import DRAFTS
 from parity.seam import UNWATCHED, PlainDecoding, Unwatched, Work
 from tests.sample import WHOLE
-from tests.shallow import cut_pair
+from tests.shallow import POSITIONS, cut_pair
 
 PROMPT = list(range(10, 40))
 
@@ -139,7 +139,7 @@ def test_a_context_longer_than_the_model_is_raised_and_prefilled_in_chunks(parit
     # Of several lanes, so that plain decoding goes by verbs: a prefill of 600 rows is no little to subtract.
     ended = parity("bench", *sides, *asked, "--device", "numpy,lanes=2", "--memory", "--json", tmp_path / "long.json")
     assert ended.code == 0, ended.out + ended.err
-    assert "checkpoint: target: max_position_embeddings 512 raised to 605" in ended.out
+    assert f"checkpoint: target: max_position_embeddings {POSITIONS} raised to 605" in ended.out
     plain_cell, speculative = json.loads((tmp_path / "long.json").read_text())["cells"]
     assert plain_cell["axes"]["context"] == "600"
     most, before = speculative["memory"]

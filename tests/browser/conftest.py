@@ -54,7 +54,8 @@ def nu():
     jar, java = built("vnu-jar/build/dist/vnu.jar"), program("java")
 
     def check(*pages: Path) -> list[list[str]]:
-        command = [java, "-Xss2m", "-jar", str(jar), "--format", "gnu", *map(str, pages)]
+        brief = ("-Xss2m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # it runs for seconds: little to compile for
+        command = [java, *brief, "-jar", str(jar), "--format", "gnu", *map(str, pages)]
         lines = subprocess.run(command, capture_output=True, text=True, check=False).stderr.splitlines()
         found = [[line for line in lines if page.as_uri().removeprefix("file://") in line] for page in pages]
         assert sum(map(len, found)) == len(lines), lines

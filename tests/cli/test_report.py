@@ -68,11 +68,11 @@ def test_an_unfinished_night_is_no_pass(parity, night):
     assert "night verdict: inconclusive; 4 cells: 3 not run, 1 pass" in parity("report", night.path).last
 
 
-def test_a_run_has_nothing_of_a_night_and_the_terminals_counts(parity, small_golden, tmp_path):
-    options = ("--golden", small_golden.folder, "--device", "parity.device.faults:tap_off_by_one")
+def test_a_run_has_nothing_of_a_night_and_the_terminals_counts(parity, shallow_golden, tmp_path):
+    options = ("--golden", shallow_golden.folder, "--device", "parity.device.faults:tap_order")
     parity("run", *options, "--out", tmp_path / "run")
-    ended = parity("report", tmp_path / "run", "--golden", small_golden.folder)
-    told = parity("diff", tmp_path / "run", "--golden", small_golden.folder)
+    ended = parity("report", tmp_path / "run", "--golden", shallow_golden.folder)
+    told = parity("diff", tmp_path / "run", "--golden", shallow_golden.folder)
     counts = next(line for line in told.out.splitlines() if " families of " in line).partition(";")[0]
     assert ended.code == 0 and f"run verdict: fail; {counts}" in ended.last and "drafter.taps" in ended.last
     page = (tmp_path / "run" / "report.html").read_text()

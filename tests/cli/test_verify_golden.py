@@ -12,17 +12,18 @@ import pytest
 from parity.golden import shards
 from parity.golden.store import Dump
 from tests.golden.edits import rewrite
+from tests.shallow import cut_pair
 
 
 @pytest.fixture(scope="module")
 def short(tiny, tmp_path_factory, remake_small_golden) -> Dump:
-    """One prompt, few tokens, few stages; of a pair that may be spoiled."""
+    """One prompt, few tokens, few stages; of a pair of two layers each."""
     folder = tmp_path_factory.mktemp("short")
     prompts = folder / "one.jsonl"
     prompts.write_text('{"id": "one", "ids": [5, 6, 7, 8, 9]}\n')
-    pair = {part: Path(shutil.copytree(tiny / part, folder / part)) for part in ("target", "drafter")}
     stages = ("logits", "kv.drafter.1.*")
-    return remake_small_golden(folder / "golden", prompts=prompts, max_new_tokens=4, stages=stages, **pair)
+    asked = dict(prompts=prompts, max_new_tokens=4, stages=stages)
+    return remake_small_golden(folder / "golden", **asked, **cut_pair(tiny, folder))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 from parity import device as package
 from parity.errors import UsageError
 from parity.stages import PAGES, PREFILL, QUANTISED, ROUND, TABLE
+from tests.sample import sample
 
 
 class Recording(dict):
@@ -116,22 +117,26 @@ def nudge(name):
 
 @pytest.mark.parametrize(
     ("side", "tensor", "guilty"),
-    [
-        ("target", "model.layers.3.input_layernorm.weight", {"target.layers.3.attn_in"}),
-        ("target", "model.layers.3.self_attn.q_proj.bias", {"target.layers.3.q"}),
-        ("target", "model.layers.3.self_attn.k_proj.bias", {"target.layers.3.k"}),
-        ("target", "model.layers.3.self_attn.v_proj.bias", {"target.layers.3.v"}),
-        ("target", "model.layers.3.self_attn.sinks", {"target.layers.3.attn_out"}),
-        ("target", "model.layers.3.self_attn.o_proj.bias", {"target.layers.3.attn_out"}),
-        ("target", "model.layers.3.mlp.router.bias", {"target.layers.3.router_logits"}),
-        ("target", "model.layers.3.mlp.experts.down_proj_bias", {"target.layers.3.ffn_out"}),
-        ("target", "model.norm.weight", {"target.pre_head_hidden"}),
-        ("drafter", "fc.weight", {"drafter.fc_out"}),
-        ("drafter", "mask_hidden", {"drafter.fc_out"}),
-        ("drafter", "midlayer.self_attn.o_proj.weight", {"drafter.layers.0.attn_out"}),
-        ("drafter", "layers.1.mlp.down_proj.weight", {"drafter.layers.1.ffn_out"}),
-        ("drafter", "norm.weight", {"drafter.pre_head_hidden"}),
-    ],
+    sample(
+        [
+            ("target", "model.layers.3.input_layernorm.weight", {"target.layers.3.attn_in"}),
+            ("target", "model.layers.3.self_attn.q_proj.bias", {"target.layers.3.q"}),
+            ("target", "model.layers.3.self_attn.k_proj.bias", {"target.layers.3.k"}),
+            ("target", "model.layers.3.self_attn.v_proj.bias", {"target.layers.3.v"}),
+            ("target", "model.layers.3.self_attn.sinks", {"target.layers.3.attn_out"}),
+            ("target", "model.layers.3.self_attn.o_proj.bias", {"target.layers.3.attn_out"}),
+            ("target", "model.layers.3.mlp.router.bias", {"target.layers.3.router_logits"}),
+            ("target", "model.layers.3.mlp.experts.down_proj_bias", {"target.layers.3.ffn_out"}),
+            ("target", "model.norm.weight", {"target.pre_head_hidden"}),
+            ("drafter", "fc.weight", {"drafter.fc_out"}),
+            ("drafter", "mask_hidden", {"drafter.fc_out"}),
+            ("drafter", "midlayer.self_attn.o_proj.weight", {"drafter.layers.0.attn_out"}),
+            ("drafter", "layers.1.mlp.down_proj.weight", {"drafter.layers.1.ffn_out"}),
+            ("drafter", "norm.weight", {"drafter.pre_head_hidden"}),
+        ],
+        lambda row: row[1],
+        lambda row: row[0],
+    ),
 )
 def test_a_local_comparison_sees_a_wrong_weight_at_its_own_stage_alone(
     load, checkpoints, prompts, side, tensor, guilty

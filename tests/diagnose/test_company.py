@@ -6,7 +6,10 @@ import pytest
 
 from parity.api import diagnose_device
 from parity.diagnose.gates import GateCause
-from tests.sample import by_night
+from tests.sample import WHOLE, by_night
+
+LIMIT = 2 if WHOLE else 0.2
+"""Seconds for what is behind another sequence: who it fails by is known before."""
 
 
 @pytest.mark.parametrize(
@@ -18,7 +21,7 @@ from tests.sample import by_night
     ],
 )
 def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, shallow_golden):
-    (cause,) = diagnose_device(shallow_golden, f"tests.diagnose.company_devices:{name}", limit=2)
+    (cause,) = diagnose_device(shallow_golden, f"tests.diagnose.company_devices:{name}", limit=LIMIT)
     assert isinstance(cause, GateCause) and cause.id == defect
     assert where in cause.check.evidence and "target.layers.1.attn_out" in cause.headline
     assert cause.reproduce.endswith(("--precision bfloat16 --mode local", "--precision bfloat16 --mode chained"))
@@ -32,7 +35,7 @@ def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, s
     ],
 )
 def test_of_lanes_that_differ_the_stage_and_what_is_wrong_there_is_told(fault, stage, told, shallow_golden):
-    first, *_ = diagnose_device(shallow_golden, f"parity.device.faults:{fault}", limit=2)
+    first, *_ = diagnose_device(shallow_golden, f"parity.device.faults:{fault}", limit=LIMIT)
     assert first.id == "batch-neighbours" and first.gate == "batch"
     assert first.headline.startswith(f"first divergent: {stage}, prompt ") and told in first.headline
 

@@ -43,12 +43,13 @@ def gate_checks(shallow_golden, tmp_path):
 
 
 @pytest.fixture
-def positions_context(short_configs, tiny, request, monkeypatch):
+def positions_context(short_configs, three_layers, request, monkeypatch):
     """Make a context of a rotation, or of a factory; the golden is as much of one as this gate reads."""
     if "long_configs" in request.fixturenames:  # the first config shows the fault; the others only have to be read
         monkeypatch.setattr("parity.gates.positions.SPREAD", SHORT)
 
     def make(rotate=None, load=None, configs=short_configs, pair=("gpt-oss-20b", "p-eagle-20b")) -> GateContext:
+        tiny = three_layers
         target, drafter = (tiny / "target", tiny / "drafter") if load else (configs / name for name in pair)
         sides = {"target": SimpleNamespace(path=target), "drafter": SimpleNamespace(path=drafter)}
         model = SimpleNamespace(**sides, family="p-eagle")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parity.api import compare_dumps, run_device
+from parity.golden.views import GoldenSlice
 from parity.stages import declared
 from tests.sample import WHOLE, by_night
 
@@ -13,8 +14,13 @@ EVERY_STAGE_WITHIN = 1e-5
 
 @pytest.fixture(scope="module")
 def golden(request):
-    """The golden that the family's faults are judged by; by night every chat prompt of the default one."""
-    return request.getfixturevalue("full_golden") if WHOLE else request.getfixturevalue("family_golden")("p-eagle")
+    """The first prompt of the golden that the family's faults are judged by; by night every chat prompt of the default
+    one."""
+    if WHOLE:
+        return request.getfixturevalue("full_golden")
+    whole = request.getfixturevalue("family_golden")("p-eagle")
+    case = whole.manifest.case
+    return GoldenSlice(whole, 0, len(case.prompts[0].generated.acceptance_length), case.max_new_tokens)
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])

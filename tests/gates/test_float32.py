@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,12 +23,19 @@ from parity.reports.gates import print_gates
 ROUNDING = "hides in its rounding"
 
 
+@pytest.fixture(scope="module")
+def asked(shallow_golden):
+    """What a device of the golden is made with."""
+    model = shallow_golden.manifest.model
+    return dict(target=Path(model.target.path), drafter=Path(model.drafter.path), k=4)
+
+
 @pytest.fixture
-def context(small_golden, tiny, tmp_path):
+def context(shallow_golden, asked, tmp_path):
     """A gate context in bfloat16 on a device that `build` makes."""
-    fixed, case = dict(target=tiny / "target", drafter=tiny / "drafter", k=4), small_golden.manifest.case
+    fixed, case = asked, shallow_golden.manifest.case
     rounds = len(case.prompts[0].generation.acceptance_length)
-    one_prompt = GoldenSlice(trusted(small_golden), 0, rounds, case.max_new_tokens)
+    one_prompt = GoldenSlice(trusted(shallow_golden), 0, rounds, case.max_new_tokens)
     return lambda build=device.load: GateContext(
         one_prompt, "device under test", lambda **options: build(**fixed | options), "bfloat16", tmp_path
     )
@@ -49,15 +57,14 @@ def test_a_clean_device_passes_in_float32(context):
 
 
 def test_where_the_longest_prompt_drafts_nothing_one_that_drafts_is_judged_as_well(
-    small_golden, tiny, tmp_path, monkeypatch
+    shallow_golden, asked, tmp_path, monkeypatch
 ):
     """As prompt lookup does: its drafts had no row that was judged, and a clean device no verdict."""
     monkeypatch.setattr(stages, "_drafts", lambda golden, prompt: not isinstance(golden, GoldenSlice))
-    asked = dict(target=tiny / "target", drafter=tiny / "drafter", k=4)
     made = GateContext(
-        trusted(small_golden), "under test", lambda **options: device.load(**asked | options), "bfloat16", tmp_path
+        trusted(shallow_golden), "under test", lambda **options: device.load(**asked | options), "bfloat16", tmp_path
     )
-    prompts = small_golden.manifest.case.prompts
+    prompts = shallow_golden.manifest.case.prompts
     longest = max(prompts, key=lambda prompt: len(prompt.ids))
     found = list(stages.float32_checks(made))
     assert [check.verdict for check in found] == ["pass", "pass"]

@@ -165,7 +165,8 @@ def no_more_than_verbs(target, drafter, k, precision="bfloat16", lanes: int = 2)
 
 
 @pytest.mark.parametrize("family", FAMILIES if WHOLE else ["draft-model", "n-gram"])
-def test_every_family_continues_its_text(family, tiny):
+def test_every_family_continues_its_text(family, three_layers):
+    tiny = three_layers
     pair = dict(target=tiny / "target", drafter=tiny / FAMILIES[family].checkpoint, k=3, precision="float32")
     made, fresh = device.load(**pair), device.load(**pair)
     text = [7, *range(30, 60)]

@@ -17,7 +17,7 @@ from parity.gates.lossless import ROUTER, TWO_ULP, Divergence, classify_divergen
 from parity.gates.lossless_golden_text import golden_text
 from tests.gates import planted
 from tests.gates.asked import Asked
-from tests.sample import WHOLE, cut
+from tests.sample import WHOLE
 
 
 def verdicts(golden, tmp_path, plant=lambda device: None):
@@ -65,11 +65,8 @@ def test_a_verify_path_that_chooses_others_is_no_tie(precision, shallow_golden, 
     assert found.figures["lost"] == 0
 
 
-def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_text(tiny, remake_small_golden, tmp_path):
-    """Two prompts whose every token it leaves as it was: the logits alone show it."""
-    lines = (tiny / "prompts/chat.jsonl").read_text().splitlines()[2:4]
-    (tmp_path / "prompts.jsonl").write_text("\n".join(map(cut, lines)))
-    golden = remake_small_golden(tmp_path / "golden", prompts=tmp_path / "prompts.jsonl")
+def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_text(two_layer_golden, tmp_path):
+    golden = two_layer_golden
     context = planted.context_of(golden, tmp_path, planted.verify_rotated_one_too_far)
     found = Asked(context, "lossless")
     assert found[FLOAT32].verdict == "pass"

@@ -102,7 +102,7 @@ WHAT |= {"sample-draft-temperature": "draft"}
     ids=lambda fault: fault.id,
 )
 def test_every_planted_fault_is_killed_by_a_replay_that_names_it(fault, judged):
-    checks = judged(fault.plant)
+    checks = judged(fault.plant, sampling.RULES[:1])
     wrong = (check for check in checks.values() if check.name.startswith("replay") and check.verdict == "fail")
     first = next(wrong, None)
     assert first, dict(checks)
@@ -293,7 +293,7 @@ def test_a_replay_without_drafts_is_inconclusive(judged):
         draft = pipeline.draft
         pipeline.draft = lambda tap: draft(tap, 0)
 
-    found = judged(plant)["replay, residual, plain"]
+    found = judged(plant, sampling.RULES[:1])["replay, residual, plain"]
     assert found.verdict == "inconclusive" and found.evidence.startswith("no round has a draft")
 
 
@@ -322,7 +322,7 @@ def test_rows_behind_a_rejected_draft_may_be_undecided_and_no_others(tokens, dec
 
 def test_too_much_within_rounding_is_inconclusive(judged, monkeypatch):
     monkeypatch.setattr(verdict, "CLOSE", -1)
-    found = judged()["replay, residual, plain"]
+    found = judged(rules=sampling.RULES[:1])["replay, residual, plain"]
     assert found.verdict == "inconclusive" and found.evidence.startswith("too many decisions within rounding")
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from parity.device.faults import CATALOGUE
 from parity.errors import NotOffered
+from parity.gates.sampling import drawn
 from parity.gates.sampling import gate as sampling
 from parity.gates.sampling.drawn import Often
 from tests.gates import planted
 from tests.gates.asked import Asked
-from tests.sample import first
+from tests.sample import WHOLE, first
 
 pytestmark = pytest.mark.usefixtures("few_samples")
 
@@ -35,8 +36,11 @@ def _own(pipeline, refused=lambda settings: None):
 
 
 @pytest.fixture
-def judged(shallow_golden, tmp_path):
-    """The gate's checks of a device with this defect that draws by numbers of its own, by name."""
+def judged(shallow_golden, tmp_path, monkeypatch):
+    """The gate's checks of a device with this defect that draws by numbers of its own, by name; by day of fewer
+    draws."""
+    if not WHOLE:
+        monkeypatch.setattr(drawn, "DRAWN", 20_000)
 
     def run(plant=lambda pipeline: None, refused=lambda settings: None):
         def both(pipeline):

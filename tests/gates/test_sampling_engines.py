@@ -22,6 +22,11 @@ SETTINGS = (Sampling(), Sampling(rule="match"), Sampling(temperature=1.5, top_k=
 
 
 @pytest.fixture(scope="module")
+def tiny(three_layers):
+    return three_layers
+
+
+@pytest.fixture(scope="module")
 def loaded(tiny):
     """A device of the tiny EAGLE-3 pair, loaded once."""
     made = {}

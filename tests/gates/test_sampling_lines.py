@@ -121,7 +121,7 @@ def test_rounds_are_replayed_under_both_settings_and_what_is_refused_is_not_judg
         asked.append((name, settings.top_k, number))
         if settings.top_k and asked[0][0] == "replay, match, plain" and context.seed == 8:
             raise NotOffered("no top-k")
-        return Check(name, "pass", ""), [name], [{"bonus": [], "replacement": []}]
+        return Check(name, "pass", ""), [name], [lambda: {"bonus": [], "replacement": []}]
 
     monkeypatch.setattr(gate, "_replayed", replayed)
     monkeypatch.setattr(gate.steered, "check_of", lambda name, met, seed: (name, len(met)))
@@ -161,10 +161,10 @@ def test_prompts_are_replayed_by_numbers_of_their_own_and_again_by_tightened_one
     monkeypatch.setattr(gate, "tightened", lambda own, uniforms: uniforms + 1)
     monkeypatch.setattr(gate.steered, "made", lambda played, settings, vocabulary, uniforms, play_: played)
     monkeypatch.setattr(gate, "judged", lambda *of: of)
-    check, rounds, met = gate._replayed(context_of(3), "a name", Sampling(), NAMED, 1)
+    check, rounds, steering = gate._replayed(context_of(3), "a name", Sampling(), NAMED, 1)
     own = [f"decision in round of {n}" for n in range(2)]
     assert check == ("a name", ["round of 0", "round of 1"], own, own, 7)
-    assert rounds == ["round of 0", "round of 1"] and met == [["round of 0"], ["round of 1"]]
+    assert rounds == ["round of 0", "round of 1"] and [made() for made in steering] == [["round of 0"], ["round of 1"]]
     assert [prompt for prompt, _ in asked] == [0, 0, 1, 1]
     assert asked[1][1] == pytest.approx(asked[0][1] + 1) and asked[0][1] != asked[2][1]
     assert len(gate._replayed(context_of(1), "a name", Sampling(), NAMED, 1)[1]) == 1

@@ -169,7 +169,8 @@ def test_the_last_equal_value_winning_fails_and_is_told_from_a_wrong_path(shallo
     found = verify.lowest_wins(context)
     assert found.verdict == "fail"
     assert "5 rows, row 0" in found.evidence
-    assert rows_agree("float32", planted.last_equal_wins_in_wide_passes).verdict == "pass"
+    if WHOLE:
+        assert rows_agree("float32", planted.last_equal_wins_in_wide_passes).verdict == "pass"
 
 
 def test_a_device_deaf_to_the_tap_leaves_ties_unchecked(shallow_golden, tmp_path):

@@ -56,6 +56,7 @@ def of_taps(golden, threads):
     return reference, [each for each in hypotheses if each.id.startswith("tap-")]
 
 
+@by_night
 def test_a_clean_device_that_shows_a_part_passes_in_a_night(tiny_golden, tmp_path):
     cell = cell_of(tiny_golden, "numpy,show=layer-kernels", speed_tokens=0, gates=("stages",))
     found = judge_cell("night", cell, tiny_golden, tmp_path)

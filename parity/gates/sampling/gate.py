@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,9 @@ PROMPTS, BUDGET = 2, 24
 ROUNDS = 300
 """Of each rule for the distribution, those of the replay among them."""
 
+Steering = Callable[[], dict[str, list[Decision]]]
+"""Plays a sequence by numbers that are chosen; what was decided, by what it was steered to."""
+
 
 def checks(context: GateContext) -> Iterator[Check]:
     """Both rules; the rule alone first, which needs no model."""
@@ -65,7 +68,7 @@ def checks(context: GateContext) -> Iterator[Check]:
 def _in_rounds(context: GateContext, rule: Rule, vocabulary: DraftVocabulary) -> Iterator[Check]:
     """Sequences under one rule: decision by decision, and as a distribution under the last settings that it has."""
     counts, random, last = Counts(), np.random.default_rng(context.seed), Sampling(rule=rule, **PLAIN)
-    met: list[dict[str, list[Decision]]] = []
+    steering: list[Steering] = []
     for number, (name, values) in enumerate((("plain", PLAIN), ("processed", PROCESSED))):
         settings, name = Sampling(rule=rule, **values), f"replay, {rule}, {name}"
         try:
@@ -74,11 +77,11 @@ def _in_rounds(context: GateContext, rule: Rule, vocabulary: DraftVocabulary) ->
             yield Check(name, NOT_JUDGED, str(error))
             continue
         yield check
-        last, met = settings, met + chosen
+        last, steering = settings, steering + chosen
         for seen in rounds:
             counts.add(seen, settings, vocabulary, random)
-    if met:
-        yield steered.check_of(f"steered, {rule}", met, context.seed)
+    if steering:
+        yield steered.check_of(f"steered, {rule}", [made() for made in steering], context.seed)
     try:
         yield _distribution(context, last, vocabulary, counts, random)
     except NotOffered as error:
@@ -123,23 +126,24 @@ def _at_zero(context: GateContext, vocabulary: DraftVocabulary) -> Check:
 
 def _replayed(
     context: GateContext, name: str, settings: Sampling, vocabulary: DraftVocabulary, number: int
-) -> tuple[Check, list[SampledRound], list[dict[str, list[Decision]]]]:
-    """Prompts sampled by random numbers, again by numbers that decide the same a margin from an edge, and by numbers
-    that are chosen."""
+) -> tuple[Check, list[SampledRound], list[Steering]]:
+    """Prompts sampled by random numbers, and again by numbers that decide the same a margin from an edge; what plays
+    them by numbers that are chosen."""
     refuse_own_numbers(context.device())
     rounds: list[SampledRound] = []
     made: list[Decision] = []
     again: list[Decision] = []
-    met: list[dict[str, list[Decision]]] = []
+    steering: list[Steering] = []
     for prompt in range(min(PROMPTS, len(context.golden.manifest.case.prompts))):
         uniforms = table((context.seed, number, prompt), BUDGET, context.golden.manifest.case.k)
         played = _play(context, settings, prompt, uniforms)
         own = [one for seen in played for one in decisions(seen, settings, vocabulary)]
         closer = _play(context, settings, prompt, tightened(own, uniforms))
         again += [one for seen in closer for one in decisions(seen, settings, vocabulary)]
-        met.append(steered.made(played, settings, vocabulary, uniforms, partial(_play, context, settings, prompt)))
+        play = partial(_play, context, settings, prompt)
+        steering.append(partial(steered.made, played, settings, vocabulary, uniforms, play))
         rounds, made = rounds + played, made + own
-    return judged(name, rounds, made, again, context.seed), rounds, met
+    return judged(name, rounds, made, again, context.seed), rounds, steering
 
 
 def _play(
