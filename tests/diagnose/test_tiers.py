@@ -101,9 +101,9 @@ def test_what_a_direction_takes_off_an_error(direction, left):
 def test_parameters_are_fitted_before_a_cause_in_doubt_is_taken(doubted, asked, taken):
     """A listed value that settles the stage, and leaves another that it changes, may be another's near relative."""
     of, made = search(), []
-    tiers = [(name, iter([[SimpleNamespace(id=id, settles=True)]])) for name, id in (
-        ("alone", "listed"), ("in single layers", "layer"), ("with a fitted parameter", "fitted"),
-        ("under a condition", "conditional"),
+    tiers = [(name, iter([[SimpleNamespace(id=id, settles=True)] for id in ids])) for name, ids in (
+        ("alone", ["listed", "dearer"]), ("in single layers", ["layer"]), ("with a fitted parameter", ["fitted"]),
+        ("under a condition", ["conditional"]),
     )]  # fmt: skip
     of._tiers = lambda trials: tiers
     of._try_all = lambda tier, trials, what, rest: trials.extend(tier)

@@ -79,8 +79,9 @@ class HypothesisSearch:
                 confirmed = confirm(ranked_trials(trial for trial in made if trial.settles))
                 if self.ended or self.clock.untried or (confirmed and not doubted(confirmed)):
                     return confirmed, ranked_trials(made)
-                if confirmed:
+                if confirmed and what != FITTED:
                     left = [(name, further) for name, further in left if name == FITTED]
+                    break
         return confirmed, ranked_trials(made)
 
     def _tiers(self, made: list[Trial]) -> list[tuple[str, Iterator[Iterator[Trial]]]]:
