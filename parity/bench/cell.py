@@ -16,7 +16,7 @@ from parity.errors import DeviceFailed, Inconclusive, UsageError
 
 
 @dataclass
-class Cell:
+class MeasuredCell:
     """A cell while it is measured.
 
     Attributes:

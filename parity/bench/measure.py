@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from parity.bench.baseline import fastest, plain_cells
-from parity.bench.cell import Cell
+from parity.bench.cell import MeasuredCell
 from parity.bench.explained import Roofline, predictions
 from parity.bench.figures import by_prompt, figures
 from parity.bench.judge import EXITS, findings, gates, otherwise, parted
@@ -60,7 +60,7 @@ def run_bench(request: BenchRequest) -> BenchReport:
     )
 
 
-def _finished(cell: Cell, cells: Sequence[Cell], held: Held) -> BenchCell:
+def _finished(cell: MeasuredCell, cells: Sequence[MeasuredCell], held: Held) -> BenchCell:
     """A cell with its figures; nothing of one that broke down."""
     if cell.error:
         return BenchCell(axes=cell.axes, error=cell.error)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parity.bench.cell import Cell
+from parity.bench.cell import MeasuredCell
 from parity.bench.decoding import Prompts, controlled, plain, plain_by_verbs, speculative, two_ways
 from parity.bench.pair import with_room
 from parity.bench.records import BenchAxes, Decoding
@@ -38,7 +38,7 @@ class Session:
 
     request: BenchRequest
     folder: Path
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[MeasuredCell] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def measure(self) -> None:
@@ -115,7 +115,9 @@ class Session:
         for cell in cells:
             cell.settle()
 
-    def _contestants(self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]) -> list[Cell]:
+    def _contestants(
+        self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]
+    ) -> list[MeasuredCell]:
         """The cells of one device; of prompts as they are one of them is compared with a run that somebody watches.
 
         That is the one of most drafts: its tokens are those of plain decoding, or it fails, and its rounds are what
@@ -127,7 +129,7 @@ class Session:
             (drafting or cells)[-1].watching = watched(device, drafts=bool(drafting))
         return cells
 
-    def _ways(self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]) -> Iterator[Cell]:
+    def _ways(self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]) -> Iterator[MeasuredCell]:
         """Plain decoding, every K, and the controller of one device."""
         first, most = next(iter(devices)), max(devices)
         yield self._cell(setting, workload, name, devices[first], "plain", 0)
@@ -140,7 +142,9 @@ class Session:
         if self.request.controller and name in self.request.devices:
             yield self._cell(setting, workload, name, devices[most], "controlled", most)
 
-    def _cell(self, setting: Setting, workload: Workload, name: str, device: Any, decoding: Decoding, k: int) -> Cell:
+    def _cell(
+        self, setting: Setting, workload: Workload, name: str, device: Any, decoding: Decoding, k: int
+    ) -> MeasuredCell:
         loop = options_of(name).get("loop", "own" if isinstance(device, Looping) else "verbs")
         axes = BenchAxes(
             scenario=setting.scenario,
@@ -153,11 +157,11 @@ class Session:
             lanes=setting.lanes,
         )
         if isinstance(device, str):
-            return Cell(axes, error=device)
+            return MeasuredCell(axes, error=device)
         try:
-            return Cell(axes, MAKE[decoding](device, self.request.clock_of(device)), device.describe().eos)
+            return MeasuredCell(axes, MAKE[decoding](device, self.request.clock_of(device)), device.describe().eos)
         except Inconclusive as error:
-            return Cell(axes, error=str(error))
+            return MeasuredCell(axes, error=str(error))
 
 
 def _longest(workloads: list[Workload]) -> int:
@@ -175,7 +179,7 @@ def _groups(workload: Workload, setting: Setting) -> list[Prompts]:
     return [prompts] if setting.lanes > 1 else [{name: ids} for name, ids in prompts.items()]
 
 
-def _in_turn(cells: list[Cell], number: int) -> list[Cell]:
+def _in_turn(cells: list[MeasuredCell], number: int) -> list[MeasuredCell]:
     """Another order for every number: every second time backwards, and every second time from the next cell on."""
     start = number // 2 % len(cells)
     ordered = cells[start:] + cells[:start]

@@ -18,7 +18,7 @@ MOST = 1024
 """Drafts of a round."""
 
 
-class Counts(click.ParamType[Any]):
+class CountsParameter(click.ParamType[Any]):
     """Several numbers of drafts: `4`, `1,2,4`, `1-10`."""
 
     name = "N[,N…]"
@@ -117,7 +117,7 @@ _cells = _options(
         "-k",
         "--k",
         "ks",
-        type=Counts(),
+        type=CountsParameter(),
         default="4",
         show_default=True,
         help="Every K that is tried, as in 1-10 or 1,2,4.",
@@ -133,7 +133,7 @@ _cells = _options(
     click.option(
         "--beside-k",
         "beside_ks",
-        type=Counts(),
+        type=CountsParameter(),
         default=(),
         help="K of the reference and the peer, some of -k.  [default: all]",
     ),
@@ -260,7 +260,7 @@ def compare_benches(first: Path, second: Path, anyway: bool, json_file: Path | N
     "--device", default="numpy,moe=gathered", show_default=True, help="Whose work: one with a function `work`."
 )
 @click.option("--machine", type=click.Choice(MACHINES), default="trainium2", show_default=True, help="One core of it.")
-@click.option("-k", "--k", "ks", type=Counts(), default="1-10", show_default=True, help="Every K.")
+@click.option("-k", "--k", "ks", type=CountsParameter(), default="1-10", show_default=True, help="Every K.")
 @click.option(
     "--acceptance",
     type=Rates(),

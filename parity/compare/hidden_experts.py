@@ -52,7 +52,7 @@ Spot = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ExpertChoice:
     """Experts that the device may have chosen at a row of a layer: within noise of the reference's."""
 
     place: TensorPlace
@@ -83,8 +83,8 @@ class HiddenExperts:
         self._refuse_sketches()
         self.limits = {named.name: self._limits(named) for named in self.shown}
         self.chosen: dict[TensorPlace, dict[int, tuple[int, ...]]] = {}
-        self.tried: set[Choice] = set()
-        self.unresolved: list[Choice] = []
+        self.tried: set[ExpertChoice] = set()
+        self.unresolved: list[ExpertChoice] = []
         self._noises: dict[int, dict[Spot, tuple[int, float]]] = {}
 
     def _refuse_sketches(self) -> None:
@@ -122,7 +122,7 @@ class HiddenExperts:
             self.unresolved = [*self.picks(basis).values()]
         return self._assuming(self.chosen) if self.chosen else None
 
-    def assuming(self, choices: Iterable[Choice]) -> DumpView:
+    def assuming(self, choices: Iterable[ExpertChoice]) -> DumpView:
         """The run with these choices."""
         return self._assuming(self.chosen_with(choices))
 
@@ -142,7 +142,7 @@ class HiddenExperts:
 
     def close(
         self, basis: DumpView, prompts: Sequence[int], chosen: Mapping[TensorPlace, Mapping[int, tuple[int, ...]]]
-    ) -> list[Choice]:
+    ) -> list[ExpertChoice]:
         """Every close choice of these prompts' rows of which nothing is chosen yet."""
         all_ = (
             choice
@@ -153,7 +153,7 @@ class HiddenExperts:
         )
         return [choice for choice in all_ if choice.row not in chosen.get(choice.place, {})]
 
-    def picks(self, basis: DumpView) -> dict[tuple[str, Spot], Choice]:
+    def picks(self, basis: DumpView) -> dict[tuple[str, Spot], ExpertChoice]:
         """Of each round of each prompt, the first stage with bad rows that another choice may explain, and the closest
         such choice of each row: one of the layers since the stage shown before, or else one further back that showed
         too little there.
@@ -161,7 +161,7 @@ class HiddenExperts:
         Where several layers lie before the stage, a choice reaches the rows behind it as well: then one row at a time.
         Rounds are asked apart: many wrong rows of a defect in one say nothing of a tie in another.
         """
-        picks: dict[tuple[str, Spot], Choice] = {}
+        picks: dict[tuple[str, Spot], ExpertChoice] = {}
         done: set[tuple[int, int]] = set()
         above = 0
         for named in self.shown:
@@ -234,7 +234,7 @@ class HiddenExperts:
         before, after = (self._errors(side, self.truth.declared[stage]).get(spot) for side in (basis, trial))
         return before is not None and after is not None and after <= NEARER * before
 
-    def _untried(self, basis: DumpView, layers: Sequence[int], spot: Spot) -> Iterator[Choice]:
+    def _untried(self, basis: DumpView, layers: Sequence[int], spot: Spot) -> Iterator[ExpertChoice]:
         """Other choices of a row in these layers, the closest first; of earlier rows too, where the prefill shows
         no row of its own."""
         own = sorted(self._choices(basis, layers, spot), key=lambda choice: choice.margin)
@@ -249,7 +249,7 @@ class HiddenExperts:
         """Whether no stage shows every row of the prefill."""
         return not any(self.run.view.rows(named.name, 0) == "all" for named in self.shown)
 
-    def _choices(self, basis: DumpView, layers: Sequence[int], spot: Spot) -> Iterator[Choice]:
+    def _choices(self, basis: DumpView, layers: Sequence[int], spot: Spot) -> Iterator[ExpertChoice]:
         prompt, round_, _ = spot
         for layer in layers:
             stage = EXPERTS.format(l=layer)
@@ -262,7 +262,9 @@ class HiddenExperts:
             own = self.chosen.get(place, {}).get(row)
             mine = own or tuple(np.asarray(self.truth.contents("float32", prompt, round_, stage))[row].tolist())
             if scores is not None:
-                yield from (Choice(place, row, experts, margin) for experts, margin in swaps(scores[row], mine, limit))
+                yield from (
+                    ExpertChoice(place, row, experts, margin) for experts, margin in swaps(scores[row], mine, limit)
+                )
 
     def _router_noise(self, layer: int) -> dict[Spot, tuple[int, float]]:
         """Of each row its number in its pass, and the regret that noise explains."""
@@ -278,7 +280,7 @@ class HiddenExperts:
             self._noises[layer] = dict(zip(spots(rows), numbered, strict=True))
         return self._noises[layer]
 
-    def chosen_with(self, choices: Iterable[Choice]) -> dict[TensorPlace, dict[int, tuple[int, ...]]]:
+    def chosen_with(self, choices: Iterable[ExpertChoice]) -> dict[TensorPlace, dict[int, tuple[int, ...]]]:
         """What was chosen so far, and these."""
         all_ = {place: {**rows} for place, rows in self.chosen.items()}
         for choice in choices:

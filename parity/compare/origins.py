@@ -58,7 +58,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldInstead:
     """What wrong rows hold: in words, and the share of those looked at that does."""
 
     says: str
@@ -78,7 +78,7 @@ class Held:
         return self.says
 
 
-def held_instead(golden: DumpView, run: DumpView, named: Named) -> Held | None:
+def held_instead(golden: DumpView, run: DumpView, named: Named) -> HeldInstead | None:
     """What the wrong rows of a stage hold; None where that is nothing known."""
     rows = stage_rows(golden, run, named)
     if rows is None or rows.golden.size > VALUES or not np.isfinite(rows.device.astype(np.float64)).all():
@@ -101,7 +101,7 @@ class _Search:
             self.looked = np.sort(np.random.default_rng(0).choice(self.wrong, MOST, replace=False))
         self.what = "row" if parts == 1 else "tap" if rows.named.stage.axes[1:] == ("TH",) else "head"
 
-    def told(self) -> Held | None:
+    def told(self) -> HeldInstead | None:
         """What they hold."""
         if not len(self.wrong):
             return None
@@ -118,7 +118,7 @@ class _Search:
         """Of each unit looked at whether it holds zeros only, [n]; ids hold none."""
         return np.asarray(~self.shown.values[self.looked].any(axis=1)) & (self.rows.floor is not None)
 
-    def _in_blocks(self, stages: tuple[str, ...], held: Sequence[np.ndarray]) -> Held | None:
+    def _in_blocks(self, stages: tuple[str, ...], held: Sequence[np.ndarray]) -> HeldInstead | None:
         """What neighbouring rows of a cache hold, block by block: rows that were written elsewhere, and what stands
         where none was. None where many hold nothing known, or where neighbours have nothing in common."""
         if len(self.looked) < len(self.wrong):
@@ -180,7 +180,7 @@ class _Search:
         first, then = (tuple(self.own.labels[unit, 1:3].tolist()) for unit in (one, other))
         return first < then and bool((self.own.values[one] != self.own.values[other]).any())
 
-    def _shared(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> Held | None:
+    def _shared(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> HeldInstead | None:
         """The step that most units share, then the one of each head or tap, a few steps by turns, or an example."""
         step, count = self._commonest(range(len(held)), held)
         if step is None or (self.width < WIDTH and not self._telling(step, count)):
@@ -201,7 +201,7 @@ class _Search:
         where = self._place(*self.own.labels[self.looked[holding[0]], [1, 2, 3, 5]].tolist())
         return self._told_of(len(holding), f"others' values, the one at {where} {example}{whose}")
 
-    def _by_turns(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> Held | None:
+    def _by_turns(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> HeldInstead | None:
         """The few steps of which each unit shares one; None where many share none of them."""
         left, said = [*range(len(held))], list[str]()
         while left and len(said) < STEPS:
@@ -226,7 +226,7 @@ class _Search:
             steps.update(self._of(place, held))
         return max(steps.items(), key=lambda item: (item[1], item[0].simple), default=(None, 0))
 
-    def _by_part(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> Held | None:
+    def _by_part(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> HeldInstead | None:
         """What most units of each wrong head or tap hold; None where one of them holds nothing in common."""
         parts, said, total = self.own.labels[self.looked, 5], [], 0
         for part in np.unique(parts).tolist():
@@ -255,9 +255,9 @@ class _Search:
         distinct = len(np.unique(self.shown.values[self.looked], axis=0))
         return not step.fixed and count >= SHARED * len(self.looked) and distinct >= WIDTH
 
-    def _told_of(self, count: int, what: str) -> Held:
+    def _told_of(self, count: int, what: str) -> HeldInstead:
         """What so many of those looked at hold."""
-        return Held(f"{self._counted(count)} {what}", count / len(self.looked))
+        return HeldInstead(f"{self._counted(count)} {what}", count / len(self.looked))
 
     def _counted(self, count: int) -> str:
         """How many of the wrong ones hold something; of those looked at, where that is a sample."""

@@ -50,7 +50,7 @@ class Quantity:
 
 
 @dataclass(frozen=True)
-class Bound:
+class QuantityBound:
     """Values of a quantity in words, from `least` to `most`, either of which may be open; out of so many choices."""
 
     says: str
@@ -64,7 +64,7 @@ class Bound:
         return self.least is not None and self.most is not None and self.least < self.most
 
 
-def bounds_of(quantity: Quantity, facts: Facts, bad: np.ndarray) -> Iterator[Bound]:
+def bounds_of(quantity: Quantity, facts: Facts, bad: np.ndarray) -> Iterator[QuantityBound]:
     """The tightest bounds that all bad rows (bool [R]) are within; none where one is not known, or all are within."""
     values = facts.known(quantity.fact)
     if not bad.any() or not values[bad].min() >= 0:  # NaN, as of scores that are infinite, is not known either
@@ -73,13 +73,13 @@ def bounds_of(quantity: Quantity, facts: Facts, bad: np.ndarray) -> Iterator[Bou
     least, most, tried = values[bad].min(), values[bad].max(), len(every)
     low, high = quantity.number(least), quantity.number(most)
     if least == most and quantity.one:
-        yield Bound(quantity.one.format(low), least, most, tried)
+        yield QuantityBound(quantity.one.format(low), least, most, tried)
     if quantity.least and least > every[0]:
-        yield Bound(quantity.least.format(low), least, None, tried)
+        yield QuantityBound(quantity.least.format(low), least, None, tried)
     if quantity.most and most < every[-1] and (most > 0 or not quantity.one):  # nothing is fewer than none
-        yield Bound(quantity.most.format(high), None, most, tried)
+        yield QuantityBound(quantity.most.format(high), None, most, tried)
     if every[0] < least < most < every[-1] and quantity.between:
-        yield Bound(quantity.between.format(low, high), least, most, tried**2)
+        yield QuantityBound(quantity.between.format(low, high), least, most, tried**2)
 
 
 def _counted(what: str, fact: str, of: str = "", number: Callable[[float], str] = _whole) -> Quantity:

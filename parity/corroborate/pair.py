@@ -163,7 +163,7 @@ AGREE, DISAGREE, UNSEEN = "agree", "disagree", "not compared"
 
 
 @dataclass(frozen=True)
-class Held:
+class StageAgreement:
     """One stage of two references: whether they agree, by how much, and where they first part."""
 
     stage: str
@@ -187,7 +187,7 @@ class ReferencePair:
     other: int
     shared: dict[str, str]
     prompts: tuple[int, ...]
-    stages: dict[str, Held]
+    stages: dict[str, StageAgreement]
 
     @property
     def both(self) -> frozenset[int]:
@@ -209,19 +209,19 @@ def hold(goldens: list[DumpView], one: int, other: int, policy: Policy) -> Refer
     return ReferencePair(one, other, shared, tuple(known.index(ours[number].ids) for number in common.prompts), stages)
 
 
-def _held(common: Common, named: Named, policy: Policy) -> Held:
+def _held(common: Common, named: Named, policy: Policy) -> StageAgreement:
     rows, lacking = common.rows(named)
     if apart := [one for one in lacking if not one.both]:
-        return Held(named.name, DISAGREE, 0, place=apart[0].place, why=apart[0].what)
+        return StageAgreement(named.name, DISAGREE, 0, place=apart[0].place, why=apart[0].what)
     if rows is None:
-        return Held(named.name, UNSEEN, 0, why="there is no round in which both can be compared")
+        return StageAgreement(named.name, UNSEEN, 0, why="there is no round in which both can be compared")
     held = _judged(rows, policy)
     if held.verdict == AGREE and lacking:
         return replace(held, verdict=UNSEEN, place=lacking[0].place, why="neither has it, though both declare it")
     return held
 
 
-def _judged(rows: StageRows, policy: Policy) -> Held:
+def _judged(rows: StageRows, policy: Policy) -> StageAgreement:
     """By the policy's bounds; every choice exactly: in float32 two references choose alike."""
     row = policy.row(rows.named.name, "chained")
     if rows.named.stage.exact:
@@ -235,29 +235,29 @@ def _judged(rows: StageRows, policy: Policy) -> Held:
     return _told(result, findings)
 
 
-def _told(result: StageResult, findings: Sequence[Finding]) -> Held:
+def _told(result: StageResult, findings: Sequence[Finding]) -> StageAgreement:
     figures = result.stage, result.rows, result.relative_l2, result.x.get("worst_row")
     stage, rows, l2, worst = figures
     if findings:
         first = findings[0]
         place = Place(stage, result.layer, first.prompt, first.round)
-        return Held(stage, DISAGREE, rows, l2, worst, place, first.message)
+        return StageAgreement(stage, DISAGREE, rows, l2, worst, place, first.message)
     if result.verdict in (INCONCLUSIVE, NOT_JUDGED):
-        return Held(stage, UNSEEN, rows, l2, worst, why=result.note or "the policy does not judge it")
+        return StageAgreement(stage, UNSEEN, rows, l2, worst, why=result.note or "the policy does not judge it")
     if result.verdict != PASS:
         why = f"{result.choices['bug']} of {rows} rows" if result.choices else f"relative L2 {l2:.1e}"
-        return Held(stage, DISAGREE, rows, l2, worst, result.first, why)
-    return Held(stage, AGREE, rows, l2, worst)
+        return StageAgreement(stage, DISAGREE, rows, l2, worst, result.first, why)
+    return StageAgreement(stage, AGREE, rows, l2, worst)
 
 
-def _shared(one: Producer, other: Producer, stages: dict[str, Held]) -> dict[str, str]:
+def _shared(one: Producer, other: Producer, stages: dict[str, StageAgreement]) -> dict[str, str]:
     """What makes two producers one opinion, by stage: source that both have there, or the same bits everywhere else."""
     shared = {name: why for name in stages if (why := one_opinion(one.of(name), other.of(name)))}
     apart = {name: held for name, held in stages.items() if name not in shared}
     return shared | dict.fromkeys(apart, same) if (same := _copied(apart)) else shared
 
 
-def _copied(stages: dict[str, Held]) -> str:
+def _copied(stages: dict[str, StageAgreement]) -> str:
     """Independent arithmetic differs in the last bit somewhere; all of it alike is one answer, given twice."""
     numbers = [held for held in stages.values() if held.relative_l2 is not None]
     same = numbers and all(held.relative_l2 == 0.0 for held in numbers)

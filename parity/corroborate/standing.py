@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from parity.compare.places import behind
-from parity.corroborate.pair import AGREE, DISAGREE, Held, ReferencePair
+from parity.corroborate.pair import AGREE, DISAGREE, ReferencePair, StageAgreement
 from parity.stages import Named
 
 CORROBORATED, DISPUTED, OUTVOTED, ALONE = "corroborated", "disputed", "outvoted", "uncorroborated"
@@ -24,10 +24,10 @@ class StageStanding:
     verdict: str
     agreeing: tuple[int, ...]
     blamed: tuple[int, ...]
-    held: dict[tuple[int, int], Held]
+    held: dict[tuple[int, int], StageAgreement]
 
     @property
-    def parting(self) -> Held | None:
+    def parting(self) -> StageAgreement | None:
         """The earliest place where two part."""
         apart = [held for held in self.held.values() if held.verdict == DISAGREE]
         return min(apart, key=_round, default=None)
@@ -73,7 +73,7 @@ def _outvoted(source: StageStanding, one: int) -> float:
     return min(rounds) if one in source.blamed else float("inf")
 
 
-def _round(held: Held) -> int:
+def _round(held: StageAgreement) -> int:
     return held.place.round if held.place else 0
 
 

@@ -22,7 +22,7 @@ def measure_speed(device: Device, baseline: Clocked, ids: Sequence[int], budget:
     Raises:
         Inconclusive: nothing is decoded behind the prefill.
     """
-    speculative, plain = SpeculativeDecoding(device), PlainDecoding(device)
+    speculative, plain = SpeculativeDecoding(device), TimedPlainDecoding(device)
     runs: dict[str, Clocked] = {"baseline": baseline, "plain": plain, "speculative": speculative}
     for run in runs.values():
         run(ids, budget)
@@ -46,7 +46,7 @@ def measure_speed(device: Device, baseline: Clocked, ids: Sequence[int], budget:
     )
 
 
-class PlainDecoding:
+class TimedPlainDecoding:
     """Greedy decoding without drafts; `passes` are the seconds of every step."""
 
     def __init__(self, device: Device):

@@ -42,7 +42,7 @@ class KnownTensor(Known):
 
 
 @dataclass
-class Samples:
+class ExpectedTensors:
     """Expected's tensors: floats by shape, integers as they are."""
 
     floats: dict[tuple[int, ...], Shelf] = field(default_factory=dict)

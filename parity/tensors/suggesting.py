@@ -14,7 +14,7 @@ from parity.imports.captured import Captured
 from parity.imports.forms import Member, Rule, form, numbers_of, place_of
 from parity.imports.map_rows import name_pattern
 from parity.imports.suggesting import Suggestion
-from parity.tensors.content import Samples
+from parity.tensors.content import ExpectedTensors
 from parity.tensors.inputs import arrays_of
 
 NUMBER = re.compile(r"\{(n\d+)(:0\d)?\}")
@@ -70,7 +70,7 @@ def suggest_names(actual: str | Path, expected: str | Path) -> PairSuggestion:
     for side, named in ((mine, actual), (true, expected)):
         if len(side) > limits.PAIRED:
             raise UsageError(f"{named} has more than {limits.PAIRED} tensors to pair by content: name a part of it")
-    samples = Samples()
+    samples = ExpectedTensors()
     for name, read in true.items():
         if "{" not in name and "}" not in name:
             samples.add(name, read())

@@ -14,7 +14,7 @@ KINDS = ("regression", "broken", "drift")
 
 
 @dataclass(frozen=True)
-class Cause:
+class NightCause:
     """One thing that is wrong.
 
     Args:
@@ -47,14 +47,14 @@ Reason = tuple[str, tuple[str, str]]
 """Title and evidence."""
 
 
-def causes(cells: Sequence[CellView], night: str) -> tuple[Cause, ...]:
+def causes(cells: Sequence[CellView], night: str) -> tuple[NightCause, ...]:
     """The causes of all red cells, gravest first, then the widest; a cell with several defects is in each of theirs."""
     members: dict[str, list[tuple[CellView, Reason]]] = {}
     for cell in cells:
         for reason in _reasons(cell) if cell.red else ():
             members.setdefault(reason[0], []).append((cell, reason))
     found = [
-        Cause(
+        NightCause(
             title=title,
             verdict=join(cell.verdict for cell, _ in group),
             cells=tuple(cell for cell, _ in group),

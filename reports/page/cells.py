@@ -26,7 +26,7 @@ MISSING = "no result: the cell has not run to its end"
 
 
 @dataclass(frozen=True)
-class Checked:
+class GateCheck:
     """One check of one gate."""
 
     gate: str
@@ -67,7 +67,7 @@ class CellView:
     prompts: Forest | None
     lengths: tuple[float, float] | None
     choices: tuple[DecisionFigures, ...]
-    checks: tuple[Checked, ...]
+    checks: tuple[GateCheck, ...]
     speed: Speed | None
     bars: Bars | None
     changes: tuple[ChangeView, ...]
@@ -151,12 +151,12 @@ def _worst(stages: Iterable[dict[str, Any]]) -> str:
     return f"{figure(value)} {SHORT.get(judge, '')}".rstrip()
 
 
-def _checks(result: CellResult) -> Iterator[Checked]:
+def _checks(result: CellResult) -> Iterator[GateCheck]:
     for gate in result.gates:
         for check in gate["checks"]:
-            yield Checked(gate["gate"], check["name"], check["verdict"], check["evidence"])
+            yield GateCheck(gate["gate"], check["name"], check["verdict"], check["evidence"])
         if not gate["checks"]:
-            yield Checked(gate["gate"], "no check", gate["verdict"], "")
+            yield GateCheck(gate["gate"], "no check", gate["verdict"], "")
 
 
 def _choices(result: CellResult) -> Iterator[DecisionFigures]:

@@ -19,7 +19,7 @@ from parity.nightly.judge import night_of
 from parity.nightly.records import CellResult, Night
 from parity.oracles import ReferenceRerun
 from parity.progress import Progress, quiet
-from parity.reports.page.causes import Cause, causes
+from parity.reports.page.causes import NightCause, causes
 from parity.reports.page.cells import CellView, counts, tally, view
 from parity.reports.page.past import Past, read_past
 
@@ -81,7 +81,7 @@ class NightView:
         return counts(self.cells)
 
     @property
-    def causes(self) -> tuple[Cause, ...]:
+    def causes(self) -> tuple[NightCause, ...]:
         """What is wrong, each thing once."""
         return causes(self.cells, self.night.name)
 

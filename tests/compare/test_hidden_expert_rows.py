@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parity.compare import hidden_experts
-from parity.compare.hidden_experts import FINER, PATIENCE, SUSPECT, TIPPING, TRIALS, Choice, HiddenExperts, swaps
+from parity.compare.hidden_experts import FINER, PATIENCE, SUSPECT, TIPPING, TRIALS, ExpertChoice, HiddenExperts, swaps
 from parity.compare.rows import StageRows
 from parity.compare.scores import NOISE_SIGMAS
 from parity.errors import UsageError
@@ -166,7 +166,7 @@ def test_choices_of_a_row_are_by_the_scores_of_the_basis_and_what_was_chosen_bef
     basis = SimpleNamespace(contents=lambda *place: scores if place == ("float32", 0, 1, ROUTER) else None)
     place = ("bfloat16", 0, 1, EXPERTS)
     (choice,) = found._choices(basis, [1], SPOTS[1])
-    assert choice == Choice(place, 1, (0, 2), pytest.approx(0.1))
+    assert choice == ExpertChoice(place, 1, (0, 2), pytest.approx(0.1))
     found.chosen = {place: {1: (0, 2)}}
     assert [one.experts for one in found._choices(basis, [1], SPOTS[1])] == [(0, 1)]
     assert [*found._choices(basis, [1], SPOTS[0])] == []  # a row of which nothing says how noisy it is
@@ -179,7 +179,7 @@ def test_earlier_rows_are_tried_last_where_the_prefill_shows_none_of_its_own(sea
     def choices(basis, layers, spot):
         prompt, round_, at = spot
         margins = {9: (0.3, 0.1), 0: (0.2,), 8: (0.05,)}.get(at, ()) if (prompt, round_ <= 1) == (0, True) else ()
-        return [Choice(place, at, (round_,), margin) for margin in margins]
+        return [ExpertChoice(place, at, (round_,), margin) for margin in margins]
 
     monkeypatch.setattr(found, "_choices", choices)
     told = {"all": "last"}
@@ -190,7 +190,7 @@ def test_earlier_rows_are_tried_last_where_the_prefill_shows_none_of_its_own(sea
 
     assert found.blind_prefill and tried([0, 1]) == [(9, 1, 0.1), (9, 1, 0.3), (8, 0, 0.05), (0, 0, 0.2)]
     assert tried([1]) == [(9, 1, 0.1), (9, 1, 0.3)]
-    found.tried = {Choice(place, 9, (1,), 0.1), Choice(place, 8, (0,), 0.05)}
+    found.tried = {ExpertChoice(place, 9, (1,), 0.1), ExpertChoice(place, 8, (0,), 0.05)}
     assert tried([0, 1]) == [(9, 1, 0.3), (0, 0, 0.2)]
     told["all"] = "all"
     assert not found.blind_prefill and tried([0, 1]) == [(9, 1, 0.3)]
@@ -221,8 +221,8 @@ def test_a_layer_that_knows_nothing_of_a_row_hides_no_later_one(search):
     assert [one.place[3] for one in found._choices(basis, [0, 1], SPOTS[1])] == [EXPERTS]
 
 
-def choice(row: int, expert: int = 0, margin: float = 0.1, prompt: int = 0, round_: int = 1) -> Choice:
-    return Choice(("bfloat16", prompt, round_, EXPERTS), row, (expert,), margin)
+def choice(row: int, expert: int = 0, margin: float = 0.1, prompt: int = 0, round_: int = 1) -> ExpertChoice:
+    return ExpertChoice(("bfloat16", prompt, round_, EXPERTS), row, (expert,), margin)
 
 
 @pytest.fixture
@@ -404,7 +404,7 @@ def test_a_run_with_other_experts_has_the_goldens_everywhere_else(search, monkey
         ("bfloat16", 0, 1, EXPERTS): [[1, 2], [3, 4]],
         of: [[11, 12], [7, 8]],
     }
-    assert found.assuming([Choice(of, 0, (5, 6), 0.0)]) == "with"
+    assert found.assuming([ExpertChoice(of, 0, (5, 6), 0.0)]) == "with"
     assert made[1][1][of].tolist() == [[5, 6], [13, 14]] and found.chosen == {}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from parity.compare.kept import _sketchable, refuse_without, resting_on, unscored, with_choices, with_rows
 from parity.compare.passes import ChainPasses
-from parity.compare.quantities import QUANTITIES, Bound, bounds_of
+from parity.compare.quantities import QUANTITIES, QuantityBound, bounds_of
 from parity.compare.report import WHOLE, Place, StageResult
 from parity.compare.routed import Routed
 from parity.compare.rows import Clock, StageRows
@@ -124,7 +124,7 @@ def quantity(name: str):
     return next(one for one in QUANTITIES if one.fact == name)
 
 
-def bounds(name: str, values, bad) -> list[Bound]:
+def bounds(name: str, values, bad) -> list[QuantityBound]:
     facts = SimpleNamespace(known=lambda fact: np.array(values))
     return [*bounds_of(quantity(name), facts, np.array(bad, bool))]
 
@@ -148,7 +148,7 @@ def test_a_quantity_is_bounded_by_the_bad_rows():
     nan = float("nan")  # as a routing weight of infinite scores
     assert said("least_share", [nan, nan], [1, 0]) == said("least_share", [nan, 0.5, 0.2], [1, 1, 0]) == {}
     assert [one.closed for one in bounds("round", values, [0, 1, 0, 1, 0, 0])] == [False, False, True]
-    assert not Bound("", 2, 2, 1).closed
+    assert not QuantityBound("", 2, 2, 1).closed
 
 
 def test_quantities_are_told_in_their_own_words():

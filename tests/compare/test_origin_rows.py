@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.compare import origins
-from parity.compare.origins import Held, Step, _many, _Search
+from parity.compare.origins import HeldInstead, Step, _many, _Search
 from parity.stages import declared
 
 NAMES = declared(2, 1)
@@ -39,8 +39,12 @@ def at(*position: int, stage: int = 0, prompt: int = 0, round_: int = 1, part: i
 
 
 def test_what_is_shared_by_all_or_most_is_told_by_how_many():
-    assert (Held("x", 1.0).by_all, Held("x", 0.95).by_all, Held("x", 0.9).by_most) == (True, False, True)
-    assert not Held("x", 0.89).by_most and str(Held("rows", 0.5)) == "rows"
+    assert (HeldInstead("x", 1.0).by_all, HeldInstead("x", 0.95).by_all, HeldInstead("x", 0.9).by_most) == (
+        True,
+        False,
+        True,
+    )
+    assert not HeldInstead("x", 0.89).by_most and str(HeldInstead("rows", 0.5)) == "rows"
 
 
 def test_a_step_is_simpler_that_stays_in_the_stage_has_few_differences_and_is_near():
@@ -185,7 +189,7 @@ def test_a_cache_has_no_rows_by_their_place_in_a_pass():
     assert len([*search(4)._steps(0, [0, 0, 0, 10, 3, -1])]) == 3  # of the same position
 
 
-def blocks(held: list[int], zeros: tuple[int, ...] = (), **made) -> Held | None:
+def blocks(held: list[int], zeros: tuple[int, ...] = (), **made) -> HeldInstead | None:
     """Cached rows that hold these positions, none where negative, and zeros at these places."""
     cached = search(len(held), stage="kv.target.0.k", **made)
     cached.rows = SimpleNamespace(named=cached.rows.named, floor=cached.own.values)

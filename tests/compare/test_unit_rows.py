@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.compare import origins, units
-from parity.compare.origins import Held, Step, _many, _Search
+from parity.compare.origins import HeldInstead, Step, _many, _Search
 from parity.compare.rows import HALF_ULP, StageRows
 from parity.compare.units import Units, parts_of, relative_errors, wrong_rows
 from parity.stages import declared
@@ -150,8 +150,8 @@ def test_the_simplest_step_says_the_most(simpler, other):
 
 
 def test_what_is_held_is_by_all_or_by_most():
-    assert Held("x", 1.0).by_all and Held("x", 1.0).by_most and str(Held("x", 0.5)) == "x"
-    assert not Held("x", 0.99).by_all and Held("x", 0.9).by_most and not Held("x", 0.89).by_most
+    assert HeldInstead("x", 1.0).by_all and HeldInstead("x", 1.0).by_most and str(HeldInstead("x", 0.5)) == "x"
+    assert not HeldInstead("x", 0.99).by_all and HeldInstead("x", 0.9).by_most and not HeldInstead("x", 0.89).by_most
 
 
 @pytest.mark.parametrize(

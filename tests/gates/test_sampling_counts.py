@@ -14,7 +14,7 @@ from parity.compare.sampling.round import SampledRound
 from parity.compare.vocabulary import DraftVocabulary
 from parity.gates.sampling import rule as rules
 from parity.gates.sampling import steered
-from parity.gates.sampling.counts import Counts, Line, _bound, _distance, rank
+from parity.gates.sampling.counts import CountLine, Counts, _bound, _distance, rank
 from parity.gates.sampling.verdict import judged
 from parity.seam import DRAWS, Sampling
 
@@ -78,7 +78,7 @@ def test_each_position_has_a_line_and_the_last_one_stands_for_what_is_behind():
         "tokens, position 2 and on, 2 samples: off by 0.500, bound 1.905",
         "drafts accepted, position 1: 0.500, due 0.400, 4 samples: off by 0.100, bound 1.347",
     ]
-    assert next(count.lines()) == Line("tokens, position 0", 1, 0.5, pytest.approx(np.sqrt(np.log(2e6) / 2)))
+    assert next(count.lines()) == CountLine("tokens, position 0", 1, 0.5, pytest.approx(np.sqrt(np.log(2e6) / 2)))
     assert _bound(400) == pytest.approx(0.13466, rel=1e-4)
 
 

@@ -11,7 +11,7 @@ from parity.compare.vocabulary import DraftVocabulary
 from parity.errors import NotOffered
 from parity.gates.gate import Check
 from parity.gates.sampling import drawn, gate, lanes
-from parity.gates.sampling.counts import Line
+from parity.gates.sampling.counts import CountLine
 from parity.gates.sampling.drawn import Often
 from parity.gates.sampling.rule import Off
 from parity.seam import Sampling
@@ -85,7 +85,7 @@ def test_the_rule_alone_is_judged_by_either_bound(monkeypatch):
 class Counting:
     """Counts that grow by the rounds, with these lines."""
 
-    def __init__(self, ranks: int, *lines: Line):
+    def __init__(self, ranks: int, *lines: CountLine):
         self.ranks, self.told, self.added = {0: [0] * ranks}, lines, []
 
     def add(self, seen, settings, vocabulary, random):
@@ -100,7 +100,7 @@ def test_a_distribution_has_so_many_rounds_and_names_what_is_off_first(monkeypat
     asked = []
     monkeypatch.setattr(gate, "_play", lambda context, settings, prompt, uniforms: asked.append(
         (prompt, float(uniforms[0, 0, 0]))) or ["round"] * 3)  # fmt: skip
-    fine, wrong = Line("tokens", 9, 0.1, 0.1), Line("drafts", 9, 0.2, 0.1)
+    fine, wrong = CountLine("tokens", 9, 0.1, 0.1), CountLine("drafts", 9, 0.2, 0.1)
     counts = Counting(2, fine, wrong)
     found = gate._distribution(context_of(), Sampling(rule="match"), NAMED, counts, None)
     assert (found.name, found.verdict) == ("distribution, match", "fail")

@@ -31,7 +31,7 @@ FAR = 16
 
 
 @dataclass(frozen=True)
-class Line:
+class StepLine:
     """Off by `step` for each one of a fact beyond `zero`, or below it."""
 
     fact: str
@@ -63,7 +63,7 @@ def in_counts(facts: Facts, rows: StageRows, wrong: np.ndarray) -> str:
     return "" if taken is None else f"ids of others: {taken.said(True)}"
 
 
-def _lines(facts: Facts, due: Sequence[set[int]], wrong: np.ndarray, known: np.ndarray) -> Iterator[Line]:
+def _lines(facts: Facts, due: Sequence[set[int]], wrong: np.ndarray, known: np.ndarray) -> Iterator[StepLine]:
     """Lines that go through one of the numbers due of every wrong row, and of the right rows beside them that are
     `known`: 0 is due there."""
     for name in COUNTS:
@@ -74,7 +74,7 @@ def _lines(facts: Facts, due: Sequence[set[int]], wrong: np.ndarray, known: np.n
 
 def _of_fact(
     name: str, values: np.ndarray, due: Sequence[set[int]], which: np.ndarray, wrong: np.ndarray
-) -> Iterator[Line]:
+) -> Iterator[StepLine]:
     places = np.flatnonzero(which)
     if (wrong & ~which).any() or len(np.unique(values[places])) < DISTINCT:
         return
@@ -87,7 +87,7 @@ def _of_fact(
             continue
         at = one - step * int(values[first])
         if all(step * int(values[place]) + at in due[place] for place in places.tolist()):
-            yield Line(name, step, -at / step, bool((values[wrong] < -at / step).all()))
+            yield StepLine(name, step, -at / step, bool((values[wrong] < -at / step).all()))
 
 
 def _places(rows: StageRows, known: np.ndarray) -> list[set[int]]:

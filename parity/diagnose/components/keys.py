@@ -14,7 +14,17 @@ from math import inf
 
 import numpy as np
 
-from parity.diagnose.components.seen_keys import Change, Keys, Rule, attended, capped, leaking, rules, sharper, splits
+from parity.diagnose.components.seen_keys import (
+    KeyChange,
+    KeyRule,
+    Keys,
+    attended,
+    capped,
+    leaking,
+    rules,
+    sharper,
+    splits,
+)
 from parity.diagnose.components.wrong import CERTAIN, DOWN_TO_NOISE, Component, WrongRows, best_of
 
 ROWS, STEPS = 24, 20
@@ -82,7 +92,7 @@ def in_faint_keys(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys]) ->
     return Component(best[0], 1 - left / few.all, float(np.sqrt(left / few.error.size)), numbers=1)
 
 
-def _one_by_one(wrong: WrongRows, few: _Explained, found: Sequence[Change]) -> Component | None:
+def _one_by_one(wrong: WrongRows, few: _Explained, found: Sequence[KeyChange]) -> Component | None:
     """What the rows looked at saw, where each has a few wrong keys of its own and nothing more."""
     changes = int(sum(abs(one.by).sum() for one in found))
     if changes > FEW * len(found):
@@ -95,7 +105,7 @@ def _one_by_one(wrong: WrongRows, few: _Explained, found: Sequence[Change]) -> C
     return Component(says.rstrip("; "), 1 - left / total, rest, numbers=changes)
 
 
-def _counted(what: str, found: Sequence[Change], sign: int) -> str:
+def _counted(what: str, found: Sequence[KeyChange], sign: int) -> str:
     """The keys that most rows lack, or see too."""
     numbers = [(one.keys, number) for one in found for number in np.flatnonzero(np.sign(one.by) == sign)]
     places = Counter(
@@ -123,23 +133,23 @@ class _Explained:
         """What noise leaves."""
         return float(DOWN_TO_NOISE**2 * self.error.size)
 
-    def moved(self, rule: Rule) -> np.ndarray:
+    def moved(self, rule: KeyRule) -> np.ndarray:
         """What a rule changes, [rows, wrong columns]."""
         made = [attended(one, rule(one)) - before for one, before in zip(self.rows, self.plain, strict=True)]
         return np.asarray(np.stack(made) @ self.weight.T)
 
-    def left(self, told: tuple[str, Rule]) -> float:
+    def left(self, told: tuple[str, KeyRule]) -> float:
         """What is left, in units of noise."""
         return float((((self.error - self.moved(told[1])) / self.noise) ** 2).sum())
 
 
-def _together(one: tuple[str, Rule], other: tuple[str, Rule]) -> tuple[str, Rule]:
+def _together(one: tuple[str, KeyRule], other: tuple[str, KeyRule]) -> tuple[str, KeyRule]:
     """Two rules at once."""
     first, second = one[1], other[1]
     return f"{one[0]}, and {other[0]}", lambda keys: np.maximum(first(keys) + second(keys) - keys.seen, 0.0)
 
 
-def _fitted(few: _Explained, hopeless: float = HOPELESS) -> Iterator[tuple[str, Rule]]:
+def _fitted(few: _Explained, hopeless: float = HOPELESS) -> Iterator[tuple[str, KeyRule]]:
     """Rules with a number that is fitted: keys that are not seen and count a little, and scores of another size."""
     best = partial(_best, few, hopeless)
     yield best("keys that are not seen count {:.3g} times", leaking, LEAKS)
@@ -151,8 +161,8 @@ def _fitted(few: _Explained, hopeless: float = HOPELESS) -> Iterator[tuple[str, 
 
 
 def _best(
-    few: _Explained, hopeless: float, says: str, rule: Callable[[float], Rule], tried: np.ndarray
-) -> tuple[str, Rule]:
+    few: _Explained, hopeless: float, says: str, rule: Callable[[float], KeyRule], tried: np.ndarray
+) -> tuple[str, KeyRule]:
     """The factor that leaves least: the best of some, then of ever finer ones beside it."""
     best = 1.0
     for step in range(FINER):
@@ -164,7 +174,7 @@ def _best(
     return says.format(best), rule(best)
 
 
-def _changed(keys: Keys, weight: np.ndarray, error: np.ndarray, noise: np.ndarray) -> Change:
+def _changed(keys: Keys, weight: np.ndarray, error: np.ndarray, noise: np.ndarray) -> KeyChange:
     """The keys of one row that count otherwise, one after another while that helps."""
     times, begun = keys.seen.astype(float), keys.seen.astype(float)
     plain = attended(keys, begun) @ weight.T
@@ -178,7 +188,7 @@ def _changed(keys: Keys, weight: np.ndarray, error: np.ndarray, noise: np.ndarra
         if ((error - moved[best]) ** 2).sum() >= (left**2).sum():
             break
         times[tried[best][0]] += tried[best][1]
-    return Change(keys, times - begun)
+    return KeyChange(keys, times - begun)
 
 
 def _once_more(keys: Keys, times: np.ndarray, tried: Sequence[tuple[int, int]]) -> np.ndarray:

@@ -66,7 +66,7 @@ class _Scored:
 
 
 @dataclass(frozen=True)
-class Change:
+class KeyChange:
     """How often one row's keys count, more or less often than they should, [T]."""
 
     keys: Keys
@@ -90,13 +90,13 @@ class Change:
         return [(None if new == nothing else new - old, old) for old in olds for new in news]
 
 
-class Rule(Protocol):
+class KeyRule(Protocol):
     """How often each key counts for a row, [T], or for each of its heads, [N, T]."""
 
     def __call__(self, keys: Keys) -> np.ndarray: ...
 
 
-def rules(found: Sequence[Change]) -> Iterator[tuple[str, Rule]]:
+def rules(found: Sequence[KeyChange]) -> Iterator[tuple[str, KeyRule]]:
     """What the changes of the rows may have in common, each with what it says."""
     lost = [(one, number) for one in found for number in one.lost]
     gained = [(one, number) for one in found for number in one.gained]
@@ -117,7 +117,7 @@ def _spans(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield from dict.fromkeys(spans)
 
 
-def _of_one_kind(what: str, pairs: Sequence[tuple[Change, int]], step: int) -> Iterator[tuple[str, Rule]]:
+def _of_one_kind(what: str, pairs: Sequence[tuple[KeyChange, int]], step: int) -> Iterator[tuple[str, KeyRule]]:
     """Keys at one distance, at one position, of one token, or in a range of distances or positions."""
     if any(number == len(one.by) - 1 for one, number in pairs):
         yield f"a key of zeros is {what}", _by(lambda keys: keys.positions == keys.positions[-1], step)
@@ -158,7 +158,7 @@ def _of_one_kind(what: str, pairs: Sequence[tuple[Change, int]], step: int) -> I
         )
 
 
-def _firsts(pairs: Sequence[tuple[Change, int]]) -> list[int]:
+def _firsts(pairs: Sequence[tuple[KeyChange, int]]) -> list[int]:
     """Where the changed keys of most rows begin."""
     firsts: dict[int, int] = {}
     for one, number in pairs:
@@ -192,7 +192,7 @@ def _away(apart: int) -> str:
     )
 
 
-def _by(which: Rule, step: int) -> Rule:
+def _by(which: KeyRule, step: int) -> KeyRule:
     """Hidden where they are seen, or once more."""
 
     def times(keys: Keys) -> np.ndarray:
@@ -202,7 +202,7 @@ def _by(which: Rule, step: int) -> Rule:
     return times
 
 
-def _exchanged(apart: int | None, low: int, high: int) -> Iterator[tuple[str, Rule]]:
+def _exchanged(apart: int | None, low: int, high: int) -> Iterator[tuple[str, KeyRule]]:
     """Keys in whose place others stand, or zeros."""
 
     def times(keys: Keys) -> np.ndarray:
@@ -219,7 +219,7 @@ def _exchanged(apart: int | None, low: int, high: int) -> Iterator[tuple[str, Ru
     yield f"{span} {where}", times
 
 
-def leaking(factor: float) -> Rule:
+def leaking(factor: float) -> KeyRule:
     def times(keys: Keys) -> np.ndarray:
         held = np.where(keys.seen, 1.0, factor)
         held[-1] = 0.0
@@ -228,7 +228,7 @@ def leaking(factor: float) -> Rule:
     return times
 
 
-def sharper(factor: float, of_sinks: bool) -> Rule:
+def sharper(factor: float, of_sinks: bool) -> KeyRule:
     """Scores, or scores and sinks, so many times as large: each key of a head counts by that more, [N, T]."""
 
     def times(keys: Keys) -> np.ndarray:
@@ -240,7 +240,7 @@ def sharper(factor: float, of_sinks: bool) -> Rule:
     return times
 
 
-def capped(most: float, of_sinks: bool) -> Rule:
+def capped(most: float, of_sinks: bool) -> KeyRule:
     """Scores, or scores and sinks, by a hyperbolic tangent that ends at so much: [N, T]."""
 
     def times(keys: Keys) -> np.ndarray:
@@ -256,7 +256,7 @@ SPLITS = (16, 32, 64, 128)
 """Keys over which a kernel may take a softmax of its own before the sums of all meet."""
 
 
-def splits(longest: int) -> Iterator[tuple[str, Rule]]:
+def splits(longest: int) -> Iterator[tuple[str, KeyRule]]:
     """Wrong ways in which the sums of splits meet, of rows that see so many keys at the most."""
     for size in SPLITS:
         if size < longest:

@@ -46,18 +46,18 @@ class Counts:
             for row in range(min(seen.kept + 1, len(seen.drafts))):
                 self.accepted[min(row, POSITIONS - 1)].append((row < seen.kept, float(due[row].sum())))
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[CountLine]:
         """Each assertion."""
         for place, ranks in sorted(self.ranks.items()):
-            yield Line(f"tokens, position {_named(place)}", len(ranks), _distance(ranks), _bound(len(ranks)))
+            yield CountLine(f"tokens, position {_named(place)}", len(ranks), _distance(ranks), _bound(len(ranks)))
         for place, pairs in sorted(self.accepted.items()):
             came, due = np.mean(np.array(pairs, np.float64), axis=0)
             what = f"drafts accepted, position {_named(place)}: {came:.3f}, due {due:.3f}"
-            yield Line(what, len(pairs), abs(float(came - due)), _bound(len(pairs)))
+            yield CountLine(what, len(pairs), abs(float(came - due)), _bound(len(pairs)))
 
 
 @dataclass(frozen=True)
-class Line:
+class CountLine:
     """One assertion.
 
     Attributes:
