@@ -43,7 +43,9 @@ def in_lanes(shallow_golden, tmp_path, monkeypatch):
 
 def test_a_clean_device_of_lanes_passes(in_lanes):
     found, check = in_lanes("numpy,lanes=2")
-    assert {one.verdict for one in found.checks} == {"pass"} and len(found.checks) == (12 if WHOLE else 7)
+    steered = [one for one in found.checks if one.name.startswith("steered")]  # its few rounds may leave no choice
+    assert {one.verdict for one in found.checks if one not in steered} == {"pass"}
+    assert {one.verdict for one in steered} <= {"pass", "not judged"} and len(found.checks) == (12 if WHOLE else 7)
     assert check.figures["near"] > 20 and not check.figures["wrong"]
 
 
