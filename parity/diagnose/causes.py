@@ -339,9 +339,10 @@ def parts_of(trials: PromptTrials, rounds: int, stage: str) -> tuple[Component, 
 
 def _outdone(part: Component, step: DiagnosisStep, trial: Trial, near: bool) -> bool:
     """Whether a part that leaves nothing but noise says more than a hypothesis, which may not settle the stage."""
-    if near and step.at_first(trial).after.worst > FAR:
+    explained = step.explained(trial)
+    if near and part.explained > explained and step.at_first(trial).after.worst > FAR:
         return True
-    return step.explained(trial) < CLEARLY * part.explained
+    return explained < CLEARLY * part.explained
 
 
 def causes_of(
