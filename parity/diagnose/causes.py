@@ -339,8 +339,9 @@ def parts_of(trials: PromptTrials, rounds: int, stage: str) -> tuple[Component, 
 
 def _outdone(part: Component, step: DiagnosisStep, trial: Trial, near: bool) -> bool:
     """Whether a part that leaves nothing but noise says more than a hypothesis, which may not settle the stage."""
-    explained = step.explained(trial)
-    if near and part.explained > explained and step.at_first(trial).after.worst > FAR:
+    explained, after = step.explained(trial), step.at_first(trial).after
+    numbers = after.x is not None  # choices are wrong or not: a tie that goes the other way is many times the bound
+    if near and numbers and part.explained > explained and after.worst > FAR:
         return True
     return explained < CLEARLY * part.explained
 

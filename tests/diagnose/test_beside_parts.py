@@ -19,17 +19,17 @@ Q, IDS, CACHE = "target.layers.0.q", "drafter.draft_tokens", "kv.target.0.k"
 FEW = SimpleNamespace(id="few-bits", cost=1, seen=(), part="", fix="", describe=lambda value: "few bits")
 
 
-def residual(error: float) -> Residual:
-    return Residual(Q, error > 0.5, error, None, 9.0 * error, None, settled=error <= 0.5)
+def residual(error: float, x: float | None = None) -> Residual:
+    return Residual(Q, error > 0.5, error, x, 9.0 * error, None, settled=error <= 0.5)
 
 
 def trial(left: float) -> Trial:
     return Trial(((FEW, None),), residual(1.0), residual(left))
 
 
-def step_of(left: float, rough: float | None) -> DiagnosisStep:
+def step_of(left: float, rough: float | None, x: float | None = None) -> DiagnosisStep:
     """A step whose full trials leave so much, and explain so much by their own bfloat16 run."""
-    change = ResidualChange({Q: residual(1.0)}, {Q: residual(left)})
+    change = ResidualChange({Q: residual(1.0)}, {Q: residual(left, x)})
     asked = SimpleNamespace(
         rounds=4, contained=True, weigh=lambda *of, **how: change, explained_in_bfloat16=lambda *of: rough
     )
@@ -52,13 +52,14 @@ def test_a_hypothesis_is_the_cause_where_it_explains_four_fifths_of_what_the_par
 @pytest.mark.parametrize(("share", "left", "named"), [(0.96, 0.56, False), (0.96, 0.55, True), (0.98, 0.56, True)])
 def test_what_leaves_many_times_its_bound_is_no_cause_where_a_part_explains_more(monkeypatch, share, left, named):
     """Five times, of what does not settle the stage."""
-    assert named_beside_a_part(monkeypatch, share, left, near=True) is named
+    assert named_beside_a_part(monkeypatch, share, left, near=True, x=left) is named
+    assert named_beside_a_part(monkeypatch, share, left, near=True)  # of choices
 
 
-def named_beside_a_part(monkeypatch, share: float, left: float, near: bool = False) -> bool:
+def named_beside_a_part(monkeypatch, share: float, left: float, near: bool = False, x: float | None = None) -> bool:
     """Whether a trial that explains and leaves so much is named, beside a part that leaves nothing."""
     made = trial(0.75)
-    fake = step_of(left, None)
+    fake = step_of(left, None, x)
     monkeypatch.setattr(type(fake), "explained", lambda self, of: share)
     monkeypatch.setattr(type(fake), "holds", lambda self, of: True)
     monkeypatch.setattr(type(fake), "nearest", lambda self, made: made[0])
