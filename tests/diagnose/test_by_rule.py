@@ -7,7 +7,8 @@ import pytest
 
 from parity.compare.facts import Facts
 from parity.diagnose.components.by_rule import in_rules, round_late
-from parity.diagnose.components.chosen import Chosen, rules_of_one, rules_of_sets
+from parity.diagnose.components.chosen import Chosen, rules_of_one
+from parity.diagnose.components.chosen_sets import rules_of_sets
 
 ROUNDS, K = 5, 4
 STARTS = np.array([131, 134, 139, 141, 146])

@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from parity.diagnose.components.chosen import Chosen, rules_of_one, rules_of_sets
+from parity.diagnose.components.chosen import Chosen, rules_of_one
+from parity.diagnose.components.chosen_sets import rules_of_sets
 
 ROWS, WIDTH = 60, 200
 SCORES = np.random.default_rng(0).normal(size=(ROWS, WIDTH)).astype(np.float32)

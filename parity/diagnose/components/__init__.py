@@ -1,12 +1,12 @@
 """Which part of a stage's computation is wrong, read from the golden's and the device's rows alone.
 
 No list of defects: wrong.py holds the wrong rows, and each reading is a model of their error with few numbers of its
-own: what the elements hold (elements.py), by what rule ids are chosen (chosen.py) and numbers made (by_rule.py), how
-heads are turned (rotations.py), what other stages hold (other_stages.py), what a token brings along (by_token.py), what
-a product adds up (products.py): its columns (columns.py), weights (weights.py, drawn.py) and roundings (roundings.py),
-other rows of it (other_rows.py) and parts each in a way of its own (each_part.py), the keys that attention saw
-(keys.py), what they weigh (key_weights.py) and how their pairs turn (frequencies.py), and what is off in no row alone
-(faint.py). A reading is named where it leaves nothing but noise.
+own: what the elements hold (elements.py, mixed.py), by what rule ids are chosen (chosen.py, chosen_sets.py) and numbers
+made (by_rule.py), how heads are turned (rotations.py), what other stages hold (other_stages.py), what a token brings
+along (by_token.py), what a product adds up (products.py): its columns (columns.py), weights (weights.py, drawn.py) and
+roundings (roundings.py), other rows of it (other_rows.py) and parts each in a way of its own (each_part.py), the keys
+that attention saw (keys.py), what they weigh (key_weights.py) and how their pairs turn (frequencies.py), and what is
+off in no row alone (faint.py). A reading is named where it leaves nothing but noise.
 """
 
 from __future__ import annotations

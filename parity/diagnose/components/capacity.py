@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-NEARLY = 0.97
-"""The share of all choices that a capacity has to make as the device does: near ties may go either way."""
+from parity.diagnose.components.chosen_sets import NEARLY
 
 
 def full_experts(scores: np.ndarray, golden: np.ndarray, device: np.ndarray, passes: np.ndarray) -> str:
