@@ -96,4 +96,6 @@ def test_the_best_of_some_experts_alone_is_told():
     scores = SCORES[:, :8]
     golden = np.argsort(-scores, axis=1)[:, :2]
     device = np.argsort(-scores[:, 2:6], axis=1)[:, :2] + 2
-    assert "the best of experts 2 to 5 alone" in list(rules_of_sets(scores, golden, device, True))
+    assert "the best of experts 2 to 5 alone" in list(
+        rules_of_sets(scores, golden, device, True, np.zeros(len(scores), int))
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.diagnose.components.capacity import full_experts
+from parity.diagnose.components.chosen_sets import rules_of_sets
 
 ROWS, EXPERTS, CHOSEN = 60, 6, 2
 SCORES = np.random.default_rng(0).standard_normal((ROWS, EXPERTS)) + np.array([1.5, 0, 0, 0, 0, 0])
@@ -22,15 +22,26 @@ def limited(capacity: int) -> np.ndarray:
     return np.array(chosen)
 
 
+def told(device: np.ndarray) -> list[str]:
+    return [says for says in rules_of_sets(SCORES, GOLDEN, device, False, PASSES) if "have had" in says]
+
+
 def test_the_capacity_is_told():
     for capacity in (15, 20, 25):
         device = limited(capacity)
         assert (device != GOLDEN).any()
         due = f"experts that have had {capacity} rows of the pass give way to the next best"
-        assert full_experts(SCORES, GOLDEN, device, PASSES) == due
+        assert told(device) == [due]
 
 
 def test_other_choices_have_none():
     runner_up = np.argsort(-SCORES, axis=1)[:, 1:3]
     some = np.where((np.arange(ROWS) % 7 == 3)[:, None], runner_up, GOLDEN)
-    assert full_experts(SCORES, GOLDEN, some, PASSES) == full_experts(SCORES, GOLDEN, runner_up, PASSES) == ""
+    assert told(some) == told(runner_up) == []
+
+
+def test_two_choices_are_no_capacity():
+    """Of the last rows of a pass nothing contradicts one."""
+    device = limited(25)
+    few = np.where((np.arange(ROWS) < np.flatnonzero((device != GOLDEN).any(axis=1))[2])[:, None], device, GOLDEN)
+    assert (few != GOLDEN).any(axis=1).sum() == 2 and told(few) == []

@@ -96,13 +96,13 @@ SETS = {
 
 @pytest.mark.parametrize("says", SETS)
 def test_a_rule_of_sets_is_said(says):
-    assert says in list(rules_of_sets(EXPERTS, TOP, SETS[says], True))
+    assert says in list(rules_of_sets(EXPERTS, TOP, SETS[says], True, np.zeros(len(EXPERTS), int)))
 
 
 def test_right_sets_and_random_ones_follow_no_rule():
-    assert not list(rules_of_sets(EXPERTS, TOP, TOP[:, ::-1], True))
+    assert not list(rules_of_sets(EXPERTS, TOP, TOP[:, ::-1], True, np.zeros(len(EXPERTS), int)))
     order = np.random.default_rng(2).permuted(np.tile(np.arange(6), (ROWS, 1)), axis=1)[:, :2]
-    assert not list(rules_of_sets(EXPERTS, TOP, order, True))
+    assert not list(rules_of_sets(EXPERTS, TOP, order, True, np.zeros(len(EXPERTS), int)))
 
 
 def test_another_rank_of_some_rows_is_no_rule_where_nothing_tells_which():
@@ -110,8 +110,8 @@ def test_another_rank_of_some_rows_is_no_rule_where_nothing_tells_which():
     third = np.argsort(-EXPERTS, axis=1)[:, [0, 2]]
     ranked = -np.sort(-EXPERTS, axis=1)
     some = np.where((ranked[:, 1] - ranked[:, 2] < np.median(ranked[:, 1] - ranked[:, 2]))[:, None], third, TOP)
-    assert "the experts of rank 1, 3" in list(rules_of_sets(EXPERTS, TOP, some, True))
-    assert not list(rules_of_sets(EXPERTS, TOP, some, False))
+    assert "the experts of rank 1, 3" in list(rules_of_sets(EXPERTS, TOP, some, True, np.zeros(len(EXPERTS), int)))
+    assert not list(rules_of_sets(EXPERTS, TOP, some, False, np.zeros(len(EXPERTS), int)))
     half = chosen(np.where(np.arange(ROWS) % 2, NEXT, BEST))
     assert "the choice of rank 2" in " ".join(rules_of_one(half, True))
     assert not list(rules_of_one(half, False))

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from parity.compare.facts import Facts
 from parity.compare.rows import StageRows, stage_rows
 from parity.compare.scores import scores_of
 from parity.compare.vocabulary import DraftVocabulary, draft_vocabulary
-from parity.diagnose.components.capacity import full_experts
 from parity.diagnose.components.chosen_sets import FEW, NEARLY, rules_of_sets
 from parity.diagnose.components.numbered import by_lanes
 from parity.diagnose.components.sampled import drawn
@@ -55,15 +55,13 @@ class Chosen:
         return np.asarray(self.ids[0] != self.ids[1])
 
 
-def in_choices(
-    golden: TrustedGolden, run: DumpView, rows: StageRows, told: bool, places: np.ndarray
-) -> Component | None:
+def in_choices(golden: TrustedGolden, run: DumpView, rows: StageRows, told: bool, facts: Facts) -> Component | None:
     """The rule by which the device chose; None where none is found, or the stage is no choice by scores.
 
     Args:
-        places: the number of each row in its pass, [R].
         told: whether all rows are wrong, or a condition tells which. Another rank alone is no rule of some rows that
             nothing sets apart: what is second there is where two scores are close.
+        facts: of the rows.
     """
     name = scores_of(rows.named.name)
     named = golden.declared.get(name or "")
@@ -71,8 +69,7 @@ def in_choices(
     if scores is None or len(scores.golden) != len(rows.golden):
         return None
     if rows.golden.ndim > 1:
-        sets = scores.golden, rows.golden, rows.device
-        return _first(rules_of_sets(*sets, told)) or _first(iter([full_experts(*sets, _passes(rows))]))
+        return _first(rules_of_sets(scores.golden, rows.golden, rows.device, told, facts.passes))
     vocabulary = DraftVocabulary(np.arange(scores.golden.shape[1]), "every column is its id")
     if rows.named.name == DRAFT_TOKENS:
         try:
@@ -81,12 +78,7 @@ def in_choices(
             return None
     ids = rows.golden.astype(np.int64), rows.device.astype(np.int64)
     mine, theirs = map(vocabulary.columns, ids)
-    return _first(rules_of_one(Chosen(scores.golden, mine, theirs, ids, vocabulary.tokens, places), told))
-
-
-def _passes(rows: StageRows) -> np.ndarray:
-    """The number of each row's pass [R]."""
-    return np.unique(np.stack([rows.prompt, rows.round], axis=1), axis=0, return_inverse=True)[1].ravel()
+    return _first(rules_of_one(Chosen(scores.golden, mine, theirs, ids, vocabulary.tokens, facts.index), told))
 
 
 def _first(rules: Iterator[str]) -> Component | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
+from parity.diagnose.components.turned_queries import listed_steps
 from parity.diagnose.components.wrong import Component, WrongRows
 
 LEAST = 3
@@ -32,9 +32,6 @@ SCALED = 0.02
 REACH = 21
 """Positions away that one turn of the first pair tells from each other: the next that turns alike is 44 away."""
 
-SAID = 4
-"""How many distances are said."""
-
 SLOWER = 0.9
 """A pair turns by less than this share of the pair before: base 10,000 over 64 pairs has 0.87."""
 
@@ -48,10 +45,9 @@ def in_rotations(wrong: WrongRows) -> Iterator[Component | None]:
     yield steady
     if steady is None or not steady.whole:  # over few positions the two are alike
         yield _turned(wrong, by_position=True)
+        yield _row_by_row(wrong)
     if part == "v":  # nothing turns them
         return
-    if steady is None or not steady.whole:
-        yield _row_by_row(wrong)
     yield _constant_before(wrong)
     yield _by_pair(wrong)
 
@@ -103,10 +99,8 @@ def _row_by_row(wrong: WrongRows) -> Component | None:
     if len(np.unique(steps)) < 2:
         return None
     turned = golden * np.exp(1j * np.outer(steps, _turns(products, steps.astype(np.float64))))[:, None, :]
-    counted = Counter(steps.tolist()).most_common()
-    told = ", ".join(f"{step:+d} ({rows} rows)" for step, rows in counted[:SAID])
-    more = f" and {len(counted) - SAID} more" if len(counted) > SAID else ""
-    says = f"rotation: rows turned as at positions so far from theirs: {told}{more}"
+    told = listed_steps(steps.tolist(), "{:+d}".format)
+    says = f"rotation: rows turned as at positions so far from theirs: {told}"
     return wrong.judged(says, _flat(wrong, turned - golden), len(steps) + golden.shape[2])
 
 

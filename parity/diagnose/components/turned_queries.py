@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -88,9 +88,14 @@ def _in_words(steps: Sequence[int], of_the_pass_before: bool) -> tuple[str, int]
     counted = Counter(steps).most_common()
     if len(counted) == 1:
         return f"queries turn by the position {_away(steps[0])} their rows'", 1
-    told = ", ".join(f"{_away(step)} ({rows} rows)" for step, rows in counted[:SAID])
-    more = f" and {len(counted) - SAID} more" if len(counted) > SAID else ""
-    return f"queries turn by other positions than their rows': {told}{more}", len(steps)
+    return f"queries turn by other positions than their rows': {listed_steps(steps, _away)}", len(steps)
+
+
+def listed_steps(steps: Sequence[int], say: Callable[[int], str]) -> str:
+    """How far rows are off, each number with how many rows it is of, the most frequent first."""
+    counted = Counter(steps).most_common()
+    told = ", ".join(f"{say(step)} ({rows} rows)" for step, rows in counted[:SAID])
+    return told + (f" and {len(counted) - SAID} more" if len(counted) > SAID else "")
 
 
 def _away(step: int) -> str:

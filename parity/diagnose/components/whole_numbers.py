@@ -42,6 +42,6 @@ def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> t
         says = ruled
     else:
         told = bool(apart.all() or (where and not where.startswith(FEW_ROWS)))
-        rule = in_choices(golden, run, rows, told, facts.index)
+        rule = in_choices(golden, run, rows, told, facts)
         return (replace(rule, where=where),) if rule else ()
     return (Component(says, 1.0, None, where),)
