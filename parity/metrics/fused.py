@@ -160,6 +160,17 @@ def widen(single: Array, half: Array, out: Array) -> None:
         out[j] = U32(U32(half[j]) << U32(16))
 
 
+@jit
+def enter(sums: Array, n: int, g1: float, e1: float, ee: float, gg: float, ge: float) -> None:
+    """Write row sums to their columns."""
+    sums[at.N] = n
+    sums[at.G] = g1
+    sums[at.E] = e1
+    sums[at.EE] = ee
+    sums[at.GG] = gg
+    sums[at.GE] = ge
+
+
 @sum_jit
 def moments(g: Array, d: Array, sums: Array) -> None:
     """Row sums in float64; EE or GG is not finite where an element is not (squares do not overflow)."""
@@ -172,12 +183,7 @@ def moments(g: Array, d: Array, sums: Array) -> None:
         ee += e * e
         gg += a * a
         ge += a * e
-    sums[at.N] = g.size
-    sums[at.G] = g1
-    sums[at.E] = e1
-    sums[at.EE] = ee
-    sums[at.GG] = gg
-    sums[at.GE] = ge
+    enter(sums, g.size, g1, e1, ee, gg, ge)
 
 
 @sum_jit
@@ -191,15 +197,19 @@ def chain(g: Array, d: Array) -> tuple[Any, Any]:
     return total, top
 
 
-@sum_jit
-def absolute(g: Array, d: Array) -> tuple[Any, Any]:
-    """The same, with a float64 total."""
+@jit
+def absolute(g: Array, d: Array, sums: Array) -> Any:
+    """Sum of |d - g|; returns the largest."""
     total, top = 0.0, U32(0)
     for start in range(0, g.size, CHAIN):
         part, largest = chain(g[start : start + CHAIN], d[start : start + CHAIN])
         total += part
         top = max(top, largest)
-    return total, np.float64(float_of(top))
+    worst = np.float64(float_of(top))
+    if not np.isfinite(worst):
+        total, worst = absolute_wide(g, d)
+    sums[at.AE] = total
+    return worst
 
 
 @jit
@@ -211,6 +221,51 @@ def absolute_wide(g: Array, d: Array) -> tuple[Any, Any]:
         total += m
         top = max(top, m)
     return total, top
+
+
+@sum_jit
+def moments_apart(g: Array, e: Array, sums: Array) -> None:
+    """`moments` from e = d - g in float32, which has half the conversions to float64: what takes longest here.
+
+    Of bfloat16 such an e is exact, unless the two are 2^16 apart.
+    """
+    g1 = e1 = ee = gg = ge = 0.0
+    for j in range(g.size):
+        a = np.float64(g[j])
+        b = np.float64(e[j])
+        g1 += a
+        e1 += b
+        ee += b * b
+        gg += a * a
+        ge += a * b
+    enter(sums, g.size, g1, e1, ee, gg, ge)
+
+
+@sum_jit
+def chain16(g: Array, d: Array, gf: Array, e: Array) -> tuple[Any, Any]:
+    """`chain` from the bits of two bfloat16; writes g and e = d - g in float32."""
+    total, top = np.float32(0), U32(0)
+    for j in range(g.size):
+        a = float_of(U32(U32(g[j]) << U32(16)))
+        b = float_of(U32(U32(d[j]) << U32(16))) - a
+        gf[j], e[j] = a, b
+        m = abs(b)
+        total += m
+        top = max(top, bits_of(m))
+    return total, top
+
+
+@jit
+def differences16(g: Array, d: Array, gf: Array, e: Array, sums: Array) -> Any:
+    """`absolute` from the bits of two bfloat16; writes g and e as `chain16` does."""
+    total, top = 0.0, U32(0)
+    for start in range(0, g.size, CHAIN):
+        stop = start + CHAIN
+        part, largest = chain16(g[start:stop], d[start:stop], gf[start:stop], e[start:stop])
+        total += part
+        top = max(top, largest)
+    sums[at.AE] = total
+    return np.float64(float_of(top))
 
 
 @jit
@@ -353,8 +408,9 @@ def _tile(
     """
     g32, g16, gf32 = golden
     d32, d16, df32 = device
-    gb, db, gf, df, gh, dh, keep, codes, planes, sums = scratch
+    gb, db, gf, df, gh, dh, keep, codes, planes, sums, apart = scratch
     block = BLOCK if half else BLOCK // 2
+    both = half and g16.shape[1] == d16.shape[1]
     filled, best = 0, -1.0
     for r in range(rows.shape[0]):
         for c in range(0, columns, block):
@@ -362,23 +418,32 @@ def _tile(
             after = r * columns + c + block
             fetch_share(addresses, steps, block, after, 0)
             if half:
-                widen(g32[r, c : c + n], g16[r, c : c + n], gb[:n])
-                widen(d32[r, c : c + n], d16[r, c : c + n], db[:n])
                 g, d, gx, dx = gb[:n], db[:n], gf[:n], df[:n]
             else:
                 g, d, gx, dx = g32[r, c : c + n], d32[r, c : c + n], gf32[r, c : c + n], df32[r, c : c + n]
+            if half and not both:
+                widen(g32[r, c : c + n], g16[r, c : c + n], gb[:n])
+                widen(d32[r, c : c + n], d16[r, c : c + n], db[:n])
             fetch_share(addresses, steps, block, after, 1)
-            moments(gx, dx, sums)
+            if both:
+                worst = differences16(g16[r, c : c + n], d16[r, c : c + n], gf[:n], apart[:n], sums)
+            else:
+                moments(gx, dx, sums)
             fetch_share(addresses, steps, block, after, 2)
+            if both:
+                moments_apart(gx, apart[:n], sums)
+            else:
+                worst = absolute(gx, dx, sums)
+            fetch_share(addresses, steps, block, after, 3)
             kept = not np.isfinite(sums[at.EE] + sums[at.GG])
+            if both and (kept or worst > best):
+                widen(g32[r, :0], g16[r, c : c + n], gb[:n])
+                widen(d32[r, :0], d16[r, c : c + n], db[:n])
             if kept:
                 n = compact(gx, dx, g, d, gb, db, keep, counts, r * columns + c)
                 g, d, gx, dx = gb[:n], db[:n], gf[:n], df[:n]
                 moments(gx, dx, sums)
-            fetch_share(addresses, steps, block, after, 3)
-            sums[at.AE], worst = absolute(gx, dx)
-            if not np.isfinite(worst):
-                sums[at.AE], worst = absolute_wide(gx, dx)
+                worst = absolute(gx, dx, sums)
             fetch_share(addresses, steps, block, after, 4)
             for column in range(at.MAX):
                 rows[r, column] += sums[column]
@@ -437,8 +502,8 @@ def _scratch() -> tuple[Array, ...]:
     gb, db = np.empty((2, BLOCK), np.uint32)
     gh, dh = np.empty((2, BLOCK), np.uint16)
     keep, codes = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.uint8)
-    planes, sums = np.empty((PLANES, WORDS), np.uint64), np.zeros(at.WIDTH)
-    return gb, db, gb.view(np.float32), db.view(np.float32), gh, dh, keep, codes, planes, sums
+    planes, sums, apart = np.empty((PLANES, WORDS), np.uint64), np.zeros(at.WIDTH), np.empty(BLOCK, np.float32)
+    return gb, db, gb.view(np.float32), db.view(np.float32), gh, dh, keep, codes, planes, sums, apart
 
 
 def _bits(side: Array) -> Views:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec, module_from_spec
 from math import inf
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -79,11 +80,24 @@ def test_the_same_infinity_on_both_sides_is_no_mismatch(engine):
 
 
 @ENGINES
-def test_differences_beyond_float32_are_measured(engine):
-    top = np.finfo(np.float32).max
-    metrics = measure(np.full(5, top), np.full(5, -top), engine=engine)
+@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16])
+def test_differences_beyond_float32_are_measured(engine, dtype):
+    top = ml_dtypes.finfo(dtype).max
+    golden = np.array([0, 0, top, top, 1], dtype)
+    metrics = measure(golden, -golden, engine=engine)
     assert metrics.max_abs == pytest.approx(2.0 * float(top))
-    assert metrics.mean_abs == pytest.approx(2.0 * float(top))
+    assert metrics.mean_abs == pytest.approx(0.8 * float(top))
+    assert metrics.worst_element.index == (2,)
+
+
+@ENGINES
+def test_bfloat16_far_apart_keeps_its_sums(engine):
+    golden = np.array([2.0**20, 1.0078125, -(2.0**20)], BFLOAT16)
+    device = np.array([1.0078125, 2.0**20, 1.0078125], BFLOAT16)
+    apart = device.astype(np.float64) - golden.astype(np.float64)
+    metrics = measure(golden, device, engine=engine)
+    assert metrics.mean_abs == pytest.approx(np.abs(apart).mean(), rel=1e-6)
+    assert metrics.rel_l2 == pytest.approx(np.linalg.norm(apart) / np.linalg.norm(golden.astype(np.float64)), rel=1e-6)
 
 
 def test_float64_beyond_its_squares_is_out_of_bounds_and_not_nan():
@@ -161,3 +175,15 @@ def test_columns_that_move_are_refused_by_the_code_that_was_compiled_with_the_ol
     monkeypatch.setattr(sums, "AE", sums.E)
     with pytest.raises(ImportError, match="sums moved AE"):
         source.loader.exec_module(module_from_spec(source))
+
+
+@ENGINES
+def test_a_nan_hides_nothing_of_its_block(engine):
+    golden = np.linspace(-3, 3, 12000).reshape(3, 4000).astype(BFLOAT16)
+    device = (golden.astype(np.float32) * np.float32(1.5)).astype(BFLOAT16)
+    device[1, 7], golden[2, 2500] = np.nan, np.inf
+    finite = np.isfinite(golden) & np.isfinite(device)
+    metrics = measure(golden, device, engine=engine)
+    apart = (device.astype(np.float64) - golden.astype(np.float64))[finite]
+    assert metrics.mean_abs == pytest.approx(np.abs(apart).mean(), rel=1e-6)
+    assert (metrics.count, metrics.nonfinite.device_nan, metrics.nonfinite.mismatches) == (11998, 1, 2)
