@@ -147,14 +147,18 @@ def _named_behind(
     rerun: ReferenceRerun,
     context: GateContext,
 ) -> GateCause:
-    """What a sequence depends on, and what is wrong with it there, where a hypothesis explains all of that."""
+    """What a sequence depends on, and what is wrong with it there: the hypothesis, or the part of the stage that fails
+    first, that explains all of that."""
     limit = BEHIND_LIMIT if asked.limit is None else min(asked.limit, BEHIND_LIMIT)
     if red.free or cause.id != BEHIND.id:
         return cause
     told = _explained(replace(asked, limit=limit), red, bounds, rerun, context)
-    if not isinstance(told, Diagnosis) or told.unexplained or told.untried or not told.causes:
+    if not isinstance(told, Diagnosis):
         return cause
-    return replace(cause, says=f"{cause.says}: {' and '.join(each.says for each in told.causes)}")
+    named = [] if told.unexplained or told.untried else [each.says for each in told.causes]
+    parts = [str(part) for stage, part in told.components if stage == red.first.stage and part.whole]
+    said = " and ".join(named or parts[:1])
+    return replace(cause, says=f"{cause.says}: {said}") if said else cause
 
 
 def _placed(

@@ -27,6 +27,21 @@ def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, s
     assert cause.reproduce.endswith(("--precision bfloat16 --mode local", "--precision bfloat16 --mode chained"))
 
 
+def test_what_a_sequence_finds_of_the_one_before_is_told(shallow_golden):
+    (cause,) = diagnose_device(shallow_golden, "tests.diagnose.company_devices:keeps", limit=LIMIT)
+    assert cause.id == "state-across-prompts"
+    assert (
+        "run behind prompt 0, all 4 wrong rows hold what belongs 6 positions behind and 1 prompt before"
+        in cause.headline
+    )
+
+
+@by_night
+def test_the_part_that_is_wrong_behind_another_sequence_is_told(shallow_golden):
+    (cause,) = diagnose_device(shallow_golden, "tests.diagnose.company_devices:remembers", limit=60)
+    assert cause.says.startswith("a sequence depends on what ran before it: 1.10") and "times as large" in cause.says
+
+
 @pytest.mark.parametrize(
     ("fault", "stage", "told"),
     [
