@@ -11,6 +11,8 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.sample import by_night
+
 BENCHMARKS = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.py"))
 EXTRAS = {"otava": "otava"}
 """What a benchmark needs that is not installed with the tests."""
@@ -26,3 +28,11 @@ def test_a_benchmark_shows_its_help(script, monkeypatch, capsys):
         runpy.run_path(str(script), run_name="__main__")
     assert ended.value.code == 0
     assert "usage: " in capsys.readouterr().out
+
+
+@by_night
+def test_a_device_that_is_not_clean_is_accused_among_the_clean_ones():
+    from benchmarks.clean_diagnoses import chat_lines, diagnosed
+
+    said = diagnosed("parity.device.faults:tap_off_by_one", "bfloat16", [*chat_lines().values()][:2], gates=False)
+    assert len(said["accused"]) == 2 and not said["lacks"]
