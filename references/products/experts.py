@@ -122,6 +122,7 @@ def other_shares(share: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "the shares of the row behind", share.roll(-1, 0)
     ranked = share.sort(dim=1, descending=True)
     count = int(chosen.sum(-1).max())
+    yield "experts numbered by their place among a row's choices", _first(ranked.values, count)
     for place in range(count):
         experts = ranked.indices[:, :count].clone()
         experts[:, place] = experts[:, place].roll(1)
@@ -133,6 +134,11 @@ def other_shares(share: Tensor) -> Iterator[tuple[str, Tensor]]:
             yield f"choice by choice the shares of the row {rows} before", taken
     for name, dtype in NARROW.items():
         yield f"the shares in {name}", kept_in(share, dtype)
+
+
+def _first(values: Tensor, count: int) -> Tensor:
+    """The first so many columns of [R, E], and zeros behind."""
+    return torch.cat((values[:, :count], torch.zeros_like(values[:, count:])), dim=1)
 
 
 TILES = (8, 16, 32, 64, 128)

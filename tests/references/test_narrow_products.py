@@ -58,3 +58,9 @@ def test_one_choice_of_experts_is_that_of_the_row_before():
     torch.testing.assert_close(second[1:], torch.tensor([[0.0, 0.4, 0.6, 0.0], [0.0, 0.8, 0.0, 0.2]]))
     first = dict(other_shares(share))["as choice 1 the expert of the row before"]
     torch.testing.assert_close(first[1], torch.tensor([0.6, 0.0, 0.0, 0.4]))
+
+
+def test_experts_may_be_numbered_by_their_place_among_a_rows_choices():
+    share = torch.tensor([[0.0, 0.3, 0.7, 0.0], [0.6, 0.0, 0.0, 0.4]])
+    placed = dict(other_shares(share))["experts numbered by their place among a row's choices"]
+    torch.testing.assert_close(placed, torch.tensor([[0.7, 0.3, 0.0, 0.0], [0.6, 0.4, 0.0, 0.0]]))
