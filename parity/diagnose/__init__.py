@@ -5,7 +5,7 @@
 reads what only gates show.
 """
 
-from parity.diagnose.causes import Cause
+from parity.diagnose.cause import Cause
 from parity.diagnose.diagnosis import Diagnosis, diagnose, inconclusive, renumbered, undecided
 
 __all__ = ["Cause", "Diagnosis", "diagnose", "inconclusive", "renumbered", "undecided"]

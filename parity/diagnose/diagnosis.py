@@ -10,7 +10,8 @@ from math import inf
 
 from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.acceptance_cost import AcceptanceCost, acceptance_cost
-from parity.diagnose.causes import CLEARLY, Cause, CauseSearch, causes_of, parts_of, said_of
+from parity.diagnose.cause import Cause, causes_of, said_of
+from parity.diagnose.causes import CLEARLY, CauseSearch, parts_of
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components import Component
 from parity.diagnose.deduced import HiddenLayers

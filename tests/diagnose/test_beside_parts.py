@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from parity.diagnose import causes, trials
+from parity.diagnose.cause import causes_of
 from parity.diagnose.ranking import Trial
 from parity.diagnose.residuals import Residual
 from parity.diagnose.step import DiagnosisStep
@@ -131,7 +132,7 @@ def test_a_cause_is_in_doubt_where_a_further_stage_that_it_shows_at_fails_with_i
     search = causes.CauseSearch.__new__(causes.CauseSearch)
     search.trials = SimpleNamespace(golden=SimpleNamespace(declared={behind: SimpleNamespace(layer=1)}))
     search.known = ((hypothesis, value),)
-    search.causes = causes.causes_of(Trial(search.known, residual(1.0), residual(0.0)), residual(1.0), {}, [], True)
+    search.causes = causes_of(Trial(search.known, residual(1.0), residual(0.0)), residual(1.0), {}, [], True)
 
     search._doubt(behind)
 
