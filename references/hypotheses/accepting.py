@@ -51,6 +51,9 @@ matching("accept-one-more", COUNTED.format("one more"))(lambda matched, drafts, 
 matching("accept-next-row", COUNTED.format("against the next row"))(
     lambda matched, drafts, tokens: (drafts == tokens[1:]).long().cumprod(0).sum()
 )
+matching("accept-first-unchecked", COUNTED.format("from the second on, the first as if it matched"))(
+    lambda matched, drafts, tokens: 1 + (drafts == tokens[:-1])[1:].long().cumprod(0).sum() if len(drafts) else 0
+)
 
 
 comparing = Family(stages=ACCEPTED, fix="this round's drafts are compared, in the target's ids: behind d2t", cost=2)
@@ -111,6 +114,15 @@ emitting("accept-bonus-missing-full", "a round emits: no bonus behind K drafts")
 )
 emitting("accept-bonus-last-row", "a round emits: the bonus of the last row")(
     lambda ids, drafts, tokens, matched: [*ids[:-1], tokens[-1]]
+)
+emitting("accept-bonus-first-row", "a round emits: the bonus of the first row")(
+    lambda ids, drafts, tokens, matched: [*ids[:-1], tokens[0]]
+)
+emitting("accept-bonus-row-before", "a round emits: the bonus of the row before")(
+    lambda ids, drafts, tokens, matched: [*ids[:-1], tokens[max(matched - 1, 0)]]
+)
+emitting("accept-bonus-clamped", "a round emits: behind K drafts, the bonus of the row before")(
+    lambda ids, drafts, tokens, matched: [*ids[:-1], tokens[max(min(matched, len(drafts) - 1), 0)]]
 )
 emitting("accept-bonus-twice", "a round emits: the last token twice")(
     lambda ids, drafts, tokens, matched: ids + ids[-1:]

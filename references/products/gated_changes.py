@@ -85,7 +85,7 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
             if width < of.x.shape[1]:
                 says = f"gate and up added up in {name} behind each tile of {width} inputs"
                 yield says, partial(with_other, multiply=partial(_in_tiles, width=width, low=dtype))
-    yield from _of_scales(of.x.shape[1], len(of.gate))
+    yield from _of_scales(of.x.shape[1], of.gate.shape[1], len(of.gate))
     for name, low in in_formats():
         yield f"what gate and up give in {name}", partial(_given_in, low=low)
     for first in range(0, of.x.shape[1] - TILE, TILE):
@@ -113,8 +113,9 @@ def _in_tiles(x: Tensor, weight: Tensor, width: int, low: torch.dtype) -> Tensor
     return total
 
 
-def _of_scales(width: int, experts: int) -> Iterator[tuple[str, Variant]]:
-    """Block scales of others: of the blocks beside, of one block in another's place, of the same block of an expert."""
+def _of_scales(width: int, outputs: int, experts: int) -> Iterator[tuple[str, Variant]]:
+    """Block scales of others: of the blocks beside, of one block in another's place, of the same block of an expert or
+    of another output."""
     count = width // BLOCK
     if width % BLOCK:
         return
@@ -125,6 +126,8 @@ def _of_scales(width: int, experts: int) -> Iterator[tuple[str, Variant]]:
     changes = {whose: partial(_by_other_scales, order=order) for whose, order in orders.items() if count > 1}
     for whose, those in _scales_of_experts(experts):
         changes[whose] = partial(_by_other_scales, order=range(count), experts=those)
+    for whose, rows in _other_outputs(outputs):
+        changes[whose] = partial(_by_other_scales, order=range(count), outputs=rows)
     for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
         for whose, change in changes.items():
             yield f"block scales of {says} are those of {whose}", partial(_changed, sides=sides, change=change)
@@ -138,15 +141,33 @@ def _scales_of_experts(count: int) -> Iterator[tuple[str, list[int]]]:
             yield f"the expert {where}", [(one - step) % count for one in range(count)]
 
 
+def _other_outputs(count: int) -> Iterator[tuple[str, Tensor]]:
+    """Outputs whose scales may be taken for each of so many: neighbours, and tiles in the order that a kernel wants."""
+    places = torch.arange(count)
+    for where, step in BESIDE.items():
+        yield f"the output {where}", places.roll(step)
+    for tile in (size for size in SWIZZLED if count % size == 0):
+        for rows in (2**power for power in range(1, tile.bit_length() - 1)):
+            order = places.view(-1, rows, tile // rows).transpose(1, 2).flatten()
+            yield f"outputs in tiles of {tile}, each transposed ({rows} by {tile // rows})", order
+
+
+SWIZZLED = (16, 32, 64, 128)
+"""Outputs whose scales a kernel may want in an order of its own."""
+
+
 BESIDE = {"before": 1, "behind": -1}
 """Steps to the blocks, or experts, beside one."""
 
 
-def _by_other_scales(weight: Tensor, order: Sequence[int], experts: Sequence[int] | None = None) -> Tensor:
+def _by_other_scales(
+    weight: Tensor, order: Sequence[int], experts: Sequence[int] | None = None, outputs: Tensor | None = None
+) -> Tensor:
     """Weights [E, I, H] whose blocks of inputs keep their codes and have the scales of others: powers of two."""
     blocks = weight.unflatten(-1, (-1, BLOCK))
     scales = blocks.abs().amax(-1, keepdim=True).clamp(min=1e-30).log2().floor().exp2()
     taken = scales if experts is None else scales[list(experts)]
+    taken = taken if outputs is None else taken[:, outputs]
     other: Tensor = (blocks / scales * taken[..., list(order), :]).flatten(-2)
     return other
 
