@@ -37,6 +37,7 @@ HELD = {
     16: (36, 18, 2),
     17: (36, 18, 1),
     18: (36, 18, 1),
+    19: (60, 30, 0),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 

@@ -1,0 +1,1 @@
+"""The nineteenth set, of two authors: the target, and the drafter with the loop."""
