@@ -187,7 +187,7 @@ class _Search:
             return None
         if count >= SHARED * len(self.looked):
             return self._told_of(count, f"{self._says(step, stages)}{whose}")
-        if self.parts > 1 and (told := self._by_part(stages, held, whose)):
+        if self.parts > 1 and (told := self._reshaped(held, whose) or self._by_part(stages, held, whose)):
             return told
         if turns := self._by_turns(stages, held, whose):
             return turns
@@ -214,6 +214,26 @@ class _Search:
         if len(said) < 2 or self.width < WIDTH or total < SHARED * len(held):
             return None
         return self._told_of(total, f"by turns {', '.join(said)}{whose}")
+
+    def _reshaped(self, held: Sequence[np.ndarray], whose: str) -> HeldInstead | None:
+        """Units of a pass that lie part by part and are read row by row, or the other way."""
+        by_part = f"{self.what} by {self.what}"
+        for lie, read in ((by_part, "row by row"), ("row by row", by_part)):
+            sizes: dict[tuple[int, int], Counter[int | None]] = defaultdict(Counter)
+            whatever = 0
+            for place, labels in enumerate(held):
+                _, prompt, round_, _, row, part = self.own.labels[self.looked[place]].tolist()
+                there = labels[(labels[:, :3] == [0, prompt, round_]).all(axis=1)][:, 4:].tolist()
+                found = {size for other in there for size in _rows_read((row, part), other, self.parts, lie == by_part)}
+                whatever += None in found
+                sizes[prompt, round_].update(found if None not in found else ())
+            telling = sum(max(each.values(), default=0) for each in sizes.values())
+            holding = sum(map(bool, map(len, held)))  # the others are of rows that no stage shows
+            count = telling + whatever
+            if telling >= WIDTH and 2 * count >= len(held) and count >= SHARED * holding:
+                says = f"what is there where a pass lies {lie} and is read {read}: a reshape without a transpose"
+                return HeldInstead(f"{self._counted(count)} {says}{whose}", count / holding)
+        return None
 
     def _of(self, place: int, held: Sequence[np.ndarray]) -> set[Step]:
         """All steps to what a unit holds."""
@@ -283,6 +303,17 @@ class _Search:
         alone = len(self.golden.manifest.case.prompts) == 1  # of several, cut to one: its number is another there
         where = f"position {position} of round {round_}" + ("" if alone else f", prompt {prompt}")
         return where if part < 0 else f"{where}, {self.what} {part}"
+
+
+def _rows_read(own: tuple[int, int], other: Sequence[int], parts: int, by_part: bool) -> Iterator[int | None]:
+    """How many rows a pass has, padding among them, where its unit `other` (row, part) is read at `own`, if it lies
+    part by part (`by_part`) and is read row by row, or the other way: None for any number, nothing where none is."""
+    (row, part), (there, piece) = own, other
+    place, times = (row * parts + part - there, piece) if by_part else (there * parts + piece - row, part)
+    if not times and not place:
+        yield None
+    if times and place % times == 0 and place // times > max(row, there):
+        yield place // times
 
 
 def _many(number: int, what: str) -> str:

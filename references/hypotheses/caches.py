@@ -201,14 +201,19 @@ for end, parts, names in (("", "kv", "k and v"), ("-k", "k", "k"), ("-v", "v", "
     )(partial(last_row_cleared, parts=parts))
 
 
-@sided.both(
-    "rollback-row-rejected",
-    "rollback leaves the first rejected row in the place of the last committed one, the length is right",
-    seen=("class of mlx-lm #1109",),
-)
-def _(loop: Loop, value: None, side: str) -> Mutation:
-    """Zeros where none was rejected."""
+Kept = Callable[[Tensor, Tensor, int], Tensor]
+"""`change(x, ran, first)`: what a commit leaves of rows x [S, G, D], of which those from `first` on are new; `ran` has
+the rows that the commit drops as well."""
+
+
+def keeping(loop: Loop, value: None, side: str, change: Kept, parts: str = "kv") -> Mutation:
+    """A commit keeps other rows of the pass in these parts (k, v or both); the lengths are right."""
     ran: dict[str, Pair] = {}
+    before: dict[str, int] = {}
+
+    def prefill(inner: Callable[[Tensor], None], prompt: Tensor) -> None:
+        before.clear()
+        inner(prompt)
 
     def commit(inner: Callable[[int], None], length: int) -> None:
         for layer in range(loop.target.config.num_hidden_layers if side == "target" else len(loop.drafter.stack)):
@@ -221,11 +226,35 @@ def _(loop: Loop, value: None, side: str) -> Mutation:
         ran.clear()
 
     def cached(inner: Callable[..., Pair], name: str, k: Tensor, v: Tensor) -> Pair:
+        first = before.get(name, 0)
+        before[name] = len(k)
         if name in ran:
-            k, v = (torch.cat((x[:-1], sized(rows[len(x) :], 1))) for x, rows in zip((k, v), ran[name], strict=True))
+            k, v = (
+                change(x, rows, first) if part in parts else x
+                for part, x, rows in zip("kv", (k, v), ran[name], strict=True)
+            )
         return inner(name, k, v)
 
-    return together((loop.commit.around(commit), loop.cached.around(cached)))
+    return together((loop.prefill.around(prefill), loop.commit.around(commit), loop.cached.around(cached)))
+
+
+sided.both(
+    "rollback-row-rejected",
+    "rollback leaves the first rejected row in the place of the last committed one, the length is right",
+    seen=("class of mlx-lm #1109",),
+)(partial(keeping, change=lambda x, ran, first: torch.cat((x[:-1], sized(ran[len(x) :], 1)))))
+
+for end, parts, names in (("", "kv", "k and v"), ("-k", "k", "k"), ("-v", "v", "v")):
+    sided.both(
+        f"rollback-rows-late{end}",
+        f"a commit keeps in the place of each row's {names} those of the row behind it, the length is right",
+    )(
+        partial(
+            keeping,
+            change=lambda x, ran, first: torch.cat((x[:first], sized(ran[first + 1 :], len(x) - first))),
+            parts=parts,
+        )
+    )
 
 
 @sided.both(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,9 @@ FINE = {8: "as bfloat16 does", 11: "as float16 does"}
 
 DEAREST = 10 * RED**2
 """What another run of columns costs, in squares of a row's noise for each row: ten columns that are surely wrong."""
+
+VAGUE = 10
+"""Numbers that a factor of each row, or column, counts besides its own: what it comes of says more, and is asked."""
 
 COARSE = 6
 """Steps of 2^-6 and wider: with what bfloat16 itself keeps of numbers near 1 they are no coincidence."""
@@ -61,7 +65,8 @@ def _factors(wrong: WrongRows) -> Iterator[Component | None]:
     ):
         factor = product.sum(axis=axis, keepdims=True) / np.maximum(square.sum(axis=axis, keepdims=True), 1e-300)
         told = says.format("has", factor.min(), factor.max())
-        yield wrong.judged(f"{wrong.where}{told}", (factor - 1) * golden, factor.size)
+        found = wrong.judged(f"{wrong.where}{told}", (factor - 1) * golden, factor.size)
+        yield found and replace(found, numbers=found.numbers + VAGUE)
 
 
 def _constant(wrong: WrongRows) -> Component | None:

@@ -167,6 +167,25 @@ def block_scales(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Par
         yield wrong.judged(f"{wrong.where}{says}", model, len(starts) * len(weight))
 
 
+def zero_points(wrong: WrongRows, x: np.ndarray, parts: Parts) -> Iterator[Component | None]:
+    """Each output's weight off by a number of its own, the same for all inputs, or for those of a block."""
+    error = wrong.error[:, wrong.columns]
+    wide = _wide(parts, x.shape[1])
+    for width in (0, *BLOCKS):
+        if width and any((last - first) % width for _, first, last in wide):
+            continue
+        starts = [
+            (one, one + (width or last - first)) for _, first, last in wide for one in range(first, last, width or last)
+        ]
+        if len(starts) > len(x) // 3:
+            continue
+        sums = np.stack([x[:, first:last].sum(axis=1) for first, last in starts], axis=1)
+        fitted = np.linalg.lstsq(sums, error, rcond=None)[0]
+        where = f" for each block of {width} inputs" if width else ""
+        says = f"{wrong.where}each output's weight is off by a number of its own{where}: zero points"
+        yield wrong.judged(says, sums @ fitted, fitted.size)
+
+
 def any_weight(wrong: WrongRows, x: np.ndarray) -> Component | None:
     """The error as what another weight makes of the same inputs: told where there are more rows than inputs."""
     error = wrong.error[:, wrong.columns]
