@@ -33,17 +33,24 @@ def embedding(loop: Loop, value: float | str, side: str) -> Mutation:
     weight = _embedding(loop, side)
     if value == "the other model's":
         return reweighted(weight, _embedding(loop, "drafter" if side == "target" else "target").data)
+    if value in BEYOND:
+        first = len(drafts_ids(loop))
+        return changed(weight, lambda w: torch.cat((w[:first], BEYOND[str(value)](w[:first]).expand_as(w[first:]))))
     if value == "times sqrt(H)":
         return changed(weight, lambda w: w * w.shape[1] ** 0.5)
     return changed(weight, MOVED[value] if isinstance(value, str) else lambda w: w * value)
 
 
+BEYOND: dict[str, Callable[[Tensor], Tensor]] = {
+    "those of as many ids as it has draft ids, the last one's behind them": lambda w: w[-1:],
+    "those of as many ids as it has draft ids, zeros behind them": lambda w: torch.zeros_like(w[-1:]),
+}
 EMBEDDED = ("times sqrt(H)", *MOVED, "the other model's")
 weights.both(
     {"target": "load-embed", "drafter": "load-embed-random"},
     "its embeddings are {value} (a number: times as large)",
     stages={"target": ("target.embed",), "drafter": ("drafter.layers.0.attn_out",)},
-    values={"target": EMBEDDED, "drafter": EMBEDDED[::-1]},
+    values={"target": EMBEDDED, "drafter": (*EMBEDDED[::-1], *BEYOND)},
     infer={"target": Ratio("target.embed"), "drafter": None},
     fix="loading embed_tokens: each model has its own",
     seen={"target": (), "drafter": ("TorchSpec #38", "vLLM #27737")},

@@ -40,6 +40,16 @@ def heads_turned(x: np.ndarray) -> np.ndarray:
     return np.roll(x, 1, axis=1)
 
 
+def read_head_by_head(x: np.ndarray) -> np.ndarray:
+    return x.reshape(x.shape[1], len(x), -1).swapaxes(0, 1).copy()
+
+
+def lying_head_by_head(x: np.ndarray) -> np.ndarray:
+    """Of a buffer that is padded by three rows."""
+    padded = np.concatenate([x, unrelated(x)[:3]]) if len(x) > 8 else x
+    return padded.swapaxes(0, 1).reshape(padded.shape)[: len(x)]
+
+
 def one_row_elsewhere(x: np.ndarray) -> np.ndarray:
     return np.where(np.arange(len(x))[:, None] == 7, x[3], x) if len(x) > 7 else x
 
@@ -60,6 +70,12 @@ def one_row_elsewhere(x: np.ndarray) -> np.ndarray:
             Q,
             values(heads_turned, Q),
             "head 0 what belongs 3 heads behind; head 1 what belongs 1 head before; head 2 what",
+        ),
+        (Q, values(read_head_by_head, Q), "where a pass lies row by row and is read head by head: a reshape without a"),
+        (
+            Q,
+            values(lying_head_by_head, Q),
+            "where a pass lies head by head and is read row by row: a reshape without a",
         ),
         (OUT, instead(OUT, (0, 0), (0, 0, FFN)), f"hold the same row of {FFN}"),
         (POSITIONS, values(lambda x: x + 1, POSITIONS), "hold what belongs 1 position behind"),

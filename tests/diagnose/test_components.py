@@ -11,7 +11,7 @@ import pytest
 
 from parity.compare.rows import StageRows
 from parity.diagnose.clock import TimeIsUp
-from parity.diagnose.components import _is_near
+from parity.diagnose.components import ENOUGH, _is_near
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.faint import in_faint_changes, in_faint_parts
 from parity.diagnose.components.products import in_products
@@ -333,6 +333,21 @@ def test_blocks_with_scales_of_their_own_are_said():
     product = Toy(x, weight, parts=())
     says = said(in_products(wrong(x @ weight.T, x @ (weight * scale.repeat(32, axis=1)).T), product))
     assert says.startswith("each block of 32 inputs has a factor of its own, powers of two: scales")
+
+
+@pytest.mark.parametrize(("blocks", "says"), [(1, ""), (2, " for each block of 32 inputs")])
+def test_weights_without_their_zero_points_are_told(blocks, says):
+    x, weight, points = random(90, 64, seed=14), random(WIDTH, 64, seed=15), random(WIDTH, blocks, seed=16)
+    off = wrong(x @ weight.T, x @ (weight + 0.2 * points.repeat(64 // blocks, axis=1)).T)
+    told = said(in_products(off, Toy(x, weight, parts=())))
+    assert told.startswith(f"each output's weight is off by a number of its own{says}: zero points")
+
+
+def test_what_makes_the_factors_of_rows_is_told_before_that_each_has_one():
+    factors = np.abs(random(len(WHOLE), 1, seed=18)) + 0.5
+    (told,) = [one for one in in_elements(wrong(WHOLE, WHOLE * factors)) if one and one.says.startswith("each row has")]
+    maker = replace(told, says="what makes them", numbers=0)
+    assert told.whole and preferred(told) < ENOUGH and preferred(maker) > preferred(told)
 
 
 def test_a_part_that_is_faintly_off_is_found_over_all_rows():

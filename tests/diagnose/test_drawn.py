@@ -10,7 +10,7 @@ import pytest
 from parity.diagnose.components import by_token
 from parity.diagnose.components.by_token import in_tokens
 from parity.diagnose.components.drawn import in_drawn_weights
-from parity.diagnose.components.wrong import WrongRows
+from parity.diagnose.components.wrong import Component, WrongRows, preferred
 from tests.diagnose.test_components import random, rows_of, wrong
 
 ROWS, INPUTS, OUTPUTS = 48, 64, 96
@@ -33,6 +33,11 @@ def test_another_weight_is_told_with_its_size():
 
 def test_noise_on_each_number_of_a_weight_is_told_with_its_size():
     assert told(X @ (W + 0.05 * NOISE).T).startswith("each number of the weight is off by chance, by 5.")
+
+
+def test_a_reading_that_leaves_nothing_comes_before_numbers_off_by_chance():
+    found = in_drawn_weights(wrong(X @ W.T, X @ (W + 0.05 * NOISE).T), X, W)
+    assert preferred(Component("the weight in int8 with one scale", 0.9, 1.2)) > preferred(found)
 
 
 OTHERWISE = {

@@ -46,6 +46,16 @@ def test_without_a_rule_a_few_of_the_ids_are_told():
     assert told(swapped).startswith("the embeddings of other ids: 7 as 61, 9 as 50, 50 as 7 and 1 more")
 
 
+def test_one_row_for_all_new_ids_is_told_and_what_it_is_about():
+    mean = TABLE[:88].mean(axis=0, dtype=np.float64)
+    for row, says in (
+        (mean, "one and the same row whatever the id, about the mean of all embeddings"),
+        (random(1, 48, seed=6)[0], "one and the same row whatever the id"),
+    ):
+        off = wrong(GOLDEN, np.where((IDS >= 88)[:, None], row, GOLDEN))
+        assert said(in_table(off, (IDS, TABLE))).split(":")[0] == says
+
+
 def test_rows_of_no_id_are_not_told():
     off = wrong(GOLDEN, GOLDEN + random(*GOLDEN.shape, seed=5) * 0.3)
     assert said(in_table(off, (IDS, TABLE))) == ""

@@ -35,7 +35,8 @@ SMALL = 0.1
 
 
 def in_drawn_weights(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | None:
-    """Another weight in this one's place, or this one with each number off by chance.
+    """Another weight in this one's place, or this one with each number off by chance: numbers as many as the weight's,
+    so that whatever else leaves nothing is said.
 
     Args:
         x: what enters, [R, D].
@@ -45,14 +46,14 @@ def in_drawn_weights(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Com
     left, size, _ = np.linalg.svd(x, full_matrices=False)
     rounding = (left**2 * wrong.noise**2).sum(axis=0) * golden.shape[1]
     another = abs((golden * device).sum()) < LIKE * np.linalg.norm(golden) * np.linalg.norm(device)
-    share, each, told = _drawn(device if another else device - golden, left, size, rounding)
+    share, each = _drawn(device if another else device - golden, left, size, rounding)
     each /= float(np.sqrt(np.mean(weight**2)))
     if share < NEARLY_ALL or (_reordered(golden, device) if another else each > SMALL):
         return None
     says = f"each number of the weight is off by chance, by {each:.2%} of its size: noise, or rounding"
     if another:
         says = f"another weight, {each:.3g} times as large, drawn at random or another checkpoint's"
-    return Component(f"{wrong.where}{says}", share, None, numbers=told)
+    return Component(f"{wrong.where}{says}", share, None, numbers=weight.size)
 
 
 def _reordered(golden: np.ndarray, device: np.ndarray) -> bool:
@@ -61,9 +62,9 @@ def _reordered(golden: np.ndarray, device: np.ndarray) -> bool:
     return float(np.linalg.norm(mine / np.linalg.norm(mine) - true / np.linalg.norm(true))) < ORDER
 
 
-def _drawn(rows: np.ndarray, left: np.ndarray, size: np.ndarray, rounding: np.ndarray) -> tuple[float, float, int]:
-    """The share of the directions over which rows [R, C] are spread as numbers drawn at random spread them, the size of
-    such a number, and how many directions tell; 0 where too few do.
+def _drawn(rows: np.ndarray, left: np.ndarray, size: np.ndarray, rounding: np.ndarray) -> tuple[float, float]:
+    """The share of the directions over which rows [R, C] spread as numbers drawn at random do, and the size of
+    such a number; 0 where too few directions tell.
 
     Args:
         left: of what enters, [R, k]; `size` [k] its singular values.
@@ -72,8 +73,8 @@ def _drawn(rows: np.ndarray, left: np.ndarray, size: np.ndarray, rounding: np.nd
     energy = ((left.T @ rows) ** 2).sum(axis=1)
     told = (energy > ABOVE * rounding) & (size > 0)
     if told.sum() < LEAST or size[told].max() ** 2 < WIDE * size[told].min() ** 2:
-        return 0.0, 0.0, 0
+        return 0.0, 0.0
     logs = np.log(energy[told] / size[told] ** 2)
     middle = float(np.median(logs))
     share = float(np.mean(abs(logs - middle) < CHANCE * sqrt(2 / rows.shape[1])))
-    return share, sqrt(np.exp(middle) / rows.shape[1]), int(told.sum())
+    return share, sqrt(np.exp(middle) / rows.shape[1])

@@ -18,6 +18,9 @@ BLOCK = 1 << 14
 DEAREST = 2.0
 """What another run of ids costs, in squares of noise for each column: more than a row that is right has."""
 
+DISTINCT, LIKE = 3, 0.9
+"""Ids that have one row between them, at the least, and its cosine with the mean of a table that it is about."""
+
 TOLD = 3
 """Ids that are told one by one, where no rule gives them."""
 
@@ -30,6 +33,7 @@ def in_table(wrong: WrongRows, table: tuple[np.ndarray, np.ndarray]) -> Iterator
     """
     ids, held = table[0][wrong.numbers], table[1]
     count = len(wrong.numbers)
+    yield _one_row(wrong, ids, held)
     some = np.unique(np.linspace(0, count - 1, min(count, ASKED)).astype(int))
     found = _nearest(wrong.device[some], held)
     for says, other, numbers in _rules(ids[some], found, len(held)):
@@ -46,6 +50,18 @@ def in_table(wrong: WrongRows, table: tuple[np.ndarray, np.ndarray]) -> Iterator
         taken = held[found].astype(np.float64) - wrong.golden
         says = f"{wrong.where}the embeddings of other ids: {told}{more}"
         yield wrong.judged(says, taken[:, wrong.columns], count)
+
+
+def _one_row(wrong: WrongRows, ids: np.ndarray, held: np.ndarray) -> Component | None:
+    """One row that is no id's for ids that are not one another: what new rows of a longer table begin with."""
+    row = wrong.device.mean(axis=0)
+    if len(np.unique(ids)) < DISTINCT or not row.any():
+        return None
+    mean = held.mean(axis=0, dtype=np.float64)
+    like = float(row @ mean) > LIKE * np.linalg.norm(row) * np.linalg.norm(mean)
+    says = f"{wrong.where}one and the same row whatever the id{', about the mean of all embeddings' if like else ''}"
+    change = np.broadcast_to(row, wrong.golden.shape) - wrong.golden
+    return wrong.judged(says, change[:, wrong.columns], int(wrong.columns.sum()))
 
 
 def _in_runs(wrong: WrongRows, ids: np.ndarray, held: np.ndarray, steps: list[int]) -> Component | None:
