@@ -19,7 +19,7 @@ UNSHOWN = {
     *("rope-position-rounded", "rope-position-rounded-drafter", "rope-position-rounded-chain-rows"),
     *("input-raw-prompt", "verify-tie-rule", "accept-budget-ignored", "accept-eos-ignored", "accept-eos-dropped"),
     *("accept-end-ignored", "report-truncated-step", "load-square-transpose", "drafter-window-chain-rows"),
-    *("tp-attn-stale-own-drafter", "tp-ffn-stale-own-drafter"),
+    *("tp-attn-stale-own-drafter", "tp-ffn-stale-own-drafter", "accept-first-unchecked"),
 }
 """What this prompt does not show, or one layer alone cannot: shown with the P-EAGLE drafter, or past 256 positions."""
 ABSENT = (

@@ -79,7 +79,8 @@ projection has a bias."""
 
 OFFERED = [(family, one) for family in BUDGETS for one in offered(family) if one.id not in UNSHOWN | IDLE]
 BY_HAND = {("n-gram", "lookup-whole-only"), ("n-gram", "lookup-stops-at-eos"), ("n-gram", "verify-first-row-missing")}
-"""What this prompt's drafts do not show; below."""
+BY_HAND |= {("n-gram", "accept-bonus-clamped")}
+"""What this prompt's drafts do not show; below, or of the other families."""
 BY_HAND |= {("dflash", f"part-{name}-drafter") for name in "qk"}  # a norm takes it back
 
 

@@ -26,6 +26,7 @@ ELSEWHERE = {
     "accept-eos-ignored": "test_eos_in_the_middle_of_a_round",
     "accept-eos-dropped": "test_eos_in_the_middle_of_a_round",
     "load-square-transpose": "test_a_square_weight_is_needed",
+    "accept-first-unchecked": "test_drafts_may_be_counted_from_the_second_on",
 }
 ELSEWHERE |= {
     f"{name}-{end}": ELSEWHERE[name] for name in ("rope-position-rounded", "load-square-transpose") for end in IN_PASSES
@@ -54,6 +55,15 @@ def test_it_changes_first_what_it_claims_and_undoes_itself(name, case):
     first = case.first(case.run([(hypothesis, value_of(hypothesis))], stop=True))
     assert first and any(matches(stage, first) for stage in hypothesis.stages), first
     assert state(case.counterfactuals.loop) == before
+
+
+@pytest.mark.parametrize(
+    ("drafts", "tokens", "count"), [([9, 2, 3, 4], [1, 2, 3, 5, 6], 3), ([9, 8], [1, 2, 3], 1), ([1, 2], [1, 2, 3], 2)]
+)
+def test_drafts_may_be_counted_from_the_second_on(drafts, tokens, count, case):
+    loop = case.counterfactuals.loop
+    with BY_ID["accept-first-unchecked"].apply(loop, "tokens"):
+        assert loop.matched(torch.tensor(drafts), torch.tensor(tokens)) == count
 
 
 def test_a_mutation_that_is_not_undone_is_seen(case):
