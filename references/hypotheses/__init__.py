@@ -34,6 +34,7 @@ from parity.references.hypotheses import (
     ranks,
     reductions,
     residuals,
+    rolled_back,
     rope,
     routing,
     scores,
@@ -58,7 +59,7 @@ QUANTISED = (quantised.formats, quantised.scales)
 DECISIONS = (
     *(choosing.vocabulary, choosing.choice, choosing.reading),
     *(accepting.matching, accepting.comparing, accepting.emitting, accepting.cutting, accepting.showing),
-    *(caches.rollback, caches.sided, caches.rings),
+    *(rolled_back.rollback, caches.sided, caches.rings),
     *(stale.stale, surplus.seeds, starting.starts),
     *(ahead.early, ahead.starting, ahead.telling),
     *(context.committed, context.prefilling, context.seeing, context.window),

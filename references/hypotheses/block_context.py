@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from parity.references.hypotheses import norms, projections, rope
 from parity.references.hypotheses.block import CONTEXT_FIX
-from parity.references.hypotheses.caches import IN_PLACE, rolled_back, rolled_back_in_place
 from parity.references.hypotheses.catalogue import DENOISING, Family, Hypothesis, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import (
@@ -20,6 +19,7 @@ from parity.references.hypotheses.mutating import (
     reweighted,
     together,
 )
+from parity.references.hypotheses.rolled_back import IN_PLACE, rolled_back, rolled_back_in_place
 from parity.references.hypotheses.steps import of_drafter_rows
 from parity.references.points import foreign
 

@@ -8,11 +8,11 @@ from functools import partial
 from itertools import product
 
 from parity.families import BLOCK, FAMILIES, TAPS
-from parity.references.hypotheses.caches import uncropped
 from parity.references.hypotheses.catalogue import MODELS, PARALLEL, ROWS, TAPPED, Family, Fit, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.masks import attending
 from parity.references.hypotheses.mutating import Layer, Layers, NotApplicable, drafter_layers, together
+from parity.references.hypotheses.rolled_back import uncropped
 
 AGAIN_FIX = "every accepted token is fed again with its true hidden"
 PREFILL_FIX = "the drafter runs over the whole prompt and keeps its rows"

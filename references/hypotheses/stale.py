@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from parity.references.hypotheses.caches import KV, held
+from parity.references.hypotheses.caches import KV
 from parity.references.hypotheses.catalogue import EVERY, ROWS, Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.masks import OUT, masking
 from parity.references.hypotheses.mutating import Layer, drafter_layers, together
+from parity.references.hypotheses.rolled_back import held
 from parity.references.hypotheses.rope import at_positions
 from parity.references.hypotheses.starting import handing_over
 from parity.references.points import replaced

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import product
 
-from parity.references.hypotheses.caches import in_slots, uncropped
 from parity.references.hypotheses.catalogue import DRAFT_MODEL, Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor
 from parity.references.hypotheses.mutating import together
+from parity.references.hypotheses.rolled_back import in_slots, uncropped
 
 BONUS_FIX = "behind K accepted drafts two tokens are fed: the last draft, which never ran, and the bonus"
 PREFILL_FIX = "the draft model's prefill runs over the whole prompt"

@@ -14,7 +14,7 @@ from parity.golden.store import Dump
 from parity.golden.writer import DumpWriter
 from parity.policy import read_policy
 from parity.producers import counterfactuals
-from parity.references.hypotheses import HYPOTHESES, caches, stale, starting, surplus
+from parity.references.hypotheses import HYPOTHESES, rolled_back, stale, starting, surplus
 from parity.references.hypotheses.stale import ALL, AS_EMITTED
 from parity.references.hypotheses.surplus import EMPTY, FIRST, LAST, RIGHT, SLOTS
 from parity.references.prompts import read_prompts
@@ -22,7 +22,7 @@ from parity.trace import ForcingTrace, forced_names
 from tests.sample import WHOLE, by_night
 
 RELATED = [
-    one for family in (caches.rollback, stale.stale, surplus.seeds, starting.starts) for one in family.hypotheses
+    one for family in (rolled_back.rollback, stale.stale, surplus.seeds, starting.starts) for one in family.hypotheses
 ]
 """What else leaves rows in other places; by night the whole catalogue is searched."""
 BY_ID = {hypothesis.id: hypothesis for hypothesis in HYPOTHESES}
