@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from parity.compare.facts import Facts
+from parity.diagnose.components import components
 from parity.diagnose.components.by_rule import in_rules, round_late
 from parity.diagnose.components.chosen import Chosen, rules_of_one
 from parity.diagnose.components.chosen_sets import rules_of_sets
+from tests.meta.dumps import clean, write
+from tests.meta.plants import POSITIONS, values
+from tests.meta.worlds import Size
 
 ROUNDS, K = 5, 4
 STARTS = np.array([131, 134, 139, 141, 146])
@@ -99,3 +103,11 @@ def test_the_best_of_some_experts_alone_is_told():
     assert "the best of experts 2 to 5 alone" in list(
         rules_of_sets(scores, golden, device, True, np.zeros(len(scores), int))
     )
+
+
+@pytest.mark.parametrize(("rows", "says"), [([7, 9], "-256 wherever it differs"), ([7], "")])
+def test_two_different_numbers_that_are_off_alike_tell_by_how_much(rows, says, tmp_path):
+    pair = clean(Size(prompts=(40,)))
+    values(lambda x: x - 256 * np.isin(np.arange(len(x)), rows) if len(x) > 9 else x, POSITIONS)(pair)
+    golden, run = write(pair, tmp_path)
+    assert "".join(str(one) for one in components(golden, run, POSITIONS)).startswith(says)

@@ -28,7 +28,8 @@ def in_whole_numbers(golden: TrustedGolden, run: DumpView, rows: StageRows) -> t
     sides = [side[apart].astype(np.int64) for side in (rows.golden, rows.device)]
     steps = np.unique(sides[1] - sides[0])
     held, values = held_instead(golden, run, rows.named), np.unique(rows.device[apart])
-    if len(steps) == 1 and (apart.sum() > 2 or abs(steps[0]) == 1):
+    telling = abs(steps[0]) == 1 or apart.sum() > 2 or len(np.unique(sides[0])) > 1
+    if len(steps) == 1 and telling:
         says = f"{steps[0]:+d} wherever it differs"
     elif held and held.by_all:
         says = held.says
