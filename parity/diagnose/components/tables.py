@@ -33,7 +33,6 @@ def in_table(wrong: WrongRows, table: tuple[np.ndarray, np.ndarray]) -> Iterator
     """
     ids, held = table[0][wrong.numbers], table[1]
     count = len(wrong.numbers)
-    yield _one_row(wrong, ids, held)
     some = np.unique(np.linspace(0, count - 1, min(count, ASKED)).astype(int))
     found = _nearest(wrong.device[some], held)
     for says, other, numbers in _rules(ids[some], found, len(held)):
@@ -41,6 +40,7 @@ def in_table(wrong: WrongRows, table: tuple[np.ndarray, np.ndarray]) -> Iterator
         if np.array_equal(taken[some], found) and taken.min() >= 0 and taken.max() < len(held):
             change = held[taken].astype(np.float64) - wrong.golden
             yield wrong.judged(f"{wrong.where}{says}", change[:, wrong.columns], numbers)
+            yield _one_row(wrong, ids, held)
             return
     yield _in_runs(wrong, ids, held, steps_of(ids[some], found))
     if len(some) == count:
