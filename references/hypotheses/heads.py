@@ -8,7 +8,7 @@ from parity.references.hypotheses.caches import FORMS as STORED
 from parity.references.hypotheses.catalogue import FACTOR, Family, Fit, Mutation
 from parity.references.hypotheses.inference import Ratio
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
-from parity.references.hypotheses.mutating import changed, drafts_ids, head_of, reweighted, weighted
+from parity.references.hypotheses.mutating import NotApplicable, changed, drafts_ids, head_of, reweighted, weighted
 from parity.references.hypotheses.residuals import LATER, LOGITS
 from parity.references.points import foreign
 
@@ -33,6 +33,8 @@ def embedding(loop: Loop, value: float | str, side: str) -> Mutation:
     weight = _embedding(loop, side)
     if value == "the other model's":
         return reweighted(weight, _embedding(loop, "drafter" if side == "target" else "target").data)
+    if value in PLACEHOLDERS:
+        return changed(weight, _placeholder(loop, PLACEHOLDERS[str(value)]))
     if value in BEYOND:
         first = len(drafts_ids(loop))
         return changed(weight, lambda w: torch.cat((w[:first], BEYOND[str(value)](w[:first]).expand_as(w[first:]))))
@@ -45,12 +47,32 @@ BEYOND: dict[str, Callable[[Tensor], Tensor]] = {
     "those of as many ids as it has draft ids, the last one's behind them": lambda w: w[-1:],
     "those of as many ids as it has draft ids, zeros behind them": lambda w: torch.zeros_like(w[-1:]),
 }
+PLACEHOLDERS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "right but for the placeholder's, the mean of all others": lambda w, own: (w.sum(0) - w[own]) / (len(w) - 1),
+    "right but for the placeholder's, zeros": lambda w, own: torch.zeros_like(w[own]),
+}
+
+
+def _placeholder(loop: Loop, change: Callable[[Tensor, int], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Another row for the token of masked rows."""
+    number = getattr(loop.drafter.config, "placeholder_id", None)
+    if number is None:
+        raise NotApplicable("no row is masked")
+
+    def of(weight: Tensor) -> Tensor:
+        other = weight.clone()
+        other[number] = change(weight, number)
+        return other
+
+    return of
+
+
 EMBEDDED = ("times sqrt(H)", *MOVED, "the other model's")
 weights.both(
     {"target": "load-embed", "drafter": "load-embed-random"},
     "its embeddings are {value} (a number: times as large)",
     stages={"target": ("target.embed",), "drafter": ("drafter.layers.0.attn_out",)},
-    values={"target": EMBEDDED, "drafter": (*EMBEDDED[::-1], *BEYOND)},
+    values={"target": EMBEDDED, "drafter": (*EMBEDDED[::-1], *BEYOND, *PLACEHOLDERS)},
     infer={"target": Ratio("target.embed"), "drafter": None},
     fix="loading embed_tokens: each model has its own",
     seen={"target": (), "drafter": ("TorchSpec #38", "vLLM #27737")},

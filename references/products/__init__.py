@@ -138,7 +138,8 @@ def watched(loop: Any, stage: str, hidden: Sequence[str] = ()) -> Iterator[Made]
             return
         elif part == "pre_head_hidden":
             *_, (_, last) = layers_of(loop, side, "all")
-            yield behind_layers(*_final_norms(loop, side), streams_of(last, side, stack), stack)
+            halfway = entered(last.post_attention_layernorm, stack)
+            yield behind_layers(*_final_norms(loop, side), streams_of(last, side, stack), halfway, stack)
             return
         elif stage == "drafter.fc_out":
             module = loop.drafter.fc

@@ -93,7 +93,8 @@ def mixture(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
                 yield f"{says}, of the down bias alone", partial(weighed, right, share, other)
                 yield f"{says}, but for the down bias", partial(weighed, right, other, share)
             by_scores = _without_bias(share, layer.mlp.router.bias.detach().double())
-            for says, other in (*by_scores, *_of_tiles(shares), *_of_one_row(shares), *of_loads(shares)):
+            of_passes = (*_of_tiles(shares), *_of_one_row(shares), *of_loads(shares), *among_those_that_run(shares))
+            for says, other in (*by_scores, *of_passes):
                 yield says, partial(weighed, right, other, other)
             for says, other in of_other_places(right, shares):
                 yield says, partial(weighed, other, share, share)
@@ -171,6 +172,19 @@ def _without_bias(share: Tensor, bias: Tensor) -> Iterator[tuple[str, Tensor]]:
     for says, power in (("without the router's bias", -1.0), ("with the router's bias twice", 1.0)):
         other = share * torch.exp(power * bias)
         yield f"the shares by scores {says}", other * (share.sum(-1, keepdim=True) / other.sum(-1, keepdim=True))
+
+
+def among_those_that_run(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """What experts weigh [R, E] where a pass numbers them without those that none of its rows chose.
+
+    Args:
+        shares: of each pass, [rows, E].
+    """
+    moved = []
+    for share in shares:
+        runs = (share > 0).any(0)
+        moved.append(torch.cat((share[:, runs], share[:, ~runs]), dim=1))
+    yield "experts numbered without those that no row of the pass chose", torch.cat(moved)
 
 
 FEW = (1, 2, 3, 4, 8, 16, 32, 64)

@@ -151,12 +151,19 @@ def behind_attention(layer: Any, others: Sequence[tuple[str, Any]], stack: ExitS
     return made
 
 
-def behind_layers(norm: Any, others: Sequence[tuple[str, Any]], streams: Sequence[Tensor], stack: ExitStack) -> Made:
+def behind_layers(
+    norm: Any,
+    others: Sequence[tuple[str, Any]],
+    streams: Sequence[Tensor],
+    halfway: Sequence[Tensor],
+    stack: ExitStack,
+) -> Made:
     """The rows that the final norm gives, and what they would be: as `of_norm` has it, or of the stream before the last
-    layer beside its own.
+    layer, or before its MLP, beside its own.
 
     Args:
         streams: what enters the last layer, call by call; the norm takes the last rows of each.
+        halfway: what enters the norm before its MLP, likewise.
     """
     plain, behind = of_norm(norm, others, stack), entered(norm, stack)
 
@@ -165,18 +172,24 @@ def behind_layers(norm: Any, others: Sequence[tuple[str, Any]], streams: Sequenc
 
         def changed() -> Iterator[tuple[str, Changed]]:
             yield from product.others()
-            last = streams[len(streams) - len(behind) :]  # a drafter's prefill has no head
-            before = torch.cat([one[-len(rows) :] for one, rows in zip(last, behind, strict=True)]).double()
+            before, inside = (_rows_of(those, behind) for those in (streams, halfway))
             x = torch.cat(behind).double()
             for says, other in (
                 ("with the last layer's input once more", x + before),
                 ("before the last layer", before),
+                ("without what the last layer's MLP adds", inside),
             ):
                 yield f"the norm of the stream {says}", given(change(other).numpy())
 
         return [replace(product, others=changed)]
 
     return made
+
+
+def _rows_of(streams: Sequence[Tensor], behind: Sequence[Tensor]) -> Tensor:
+    """The rows of a stream [R, H] that the norm takes behind it; a drafter's prefill has no head."""
+    last = streams[len(streams) - len(behind) :]
+    return torch.cat([one[-len(rows) :] for one, rows in zip(last, behind, strict=True)]).double()
 
 
 def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, calls: slice = slice(None)) -> Made:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from parity.references.products.activations import activations, clamped_swiglu
-from parity.references.products.experts import other_shares
+from parity.references.products.experts import among_those_that_run, other_shares
 from parity.references.products.norms import variants
 from parity.references.products.product import in_formats
 
@@ -64,3 +64,9 @@ def test_experts_may_be_numbered_by_their_place_among_a_rows_choices():
     share = torch.tensor([[0.0, 0.3, 0.7, 0.0], [0.6, 0.0, 0.0, 0.4]])
     placed = dict(other_shares(share))["experts numbered by their place among a row's choices"]
     torch.testing.assert_close(placed, torch.tensor([[0.7, 0.3, 0.0, 0.0], [0.6, 0.4, 0.0, 0.0]]))
+
+
+def test_experts_may_be_numbered_among_those_that_a_pass_runs():
+    shares = [torch.tensor([[0.7, 0.0, 0.3, 0.0], [0.0, 0.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 0.0, 1.0]])]
+    ((_, moved),) = among_those_that_run(shares)
+    torch.testing.assert_close(moved, torch.tensor([[0.7, 0.3, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]))
