@@ -278,7 +278,18 @@ heads("block-heads-k-of-q", "k_norm has q_norm's weight")(partial(_shared, one="
 OF_KEYS = (rope.schedules, rope.tables, rope.late, rope.forms, projections.layouts, norms.norms, heads)
 """What happens to keys and values, whichever rows they are of."""
 
-NOT_OF_KEYS = ("rope-missing-q", "load-q", "load-o", "norm-input", "norm-hidden", "norm-q", "norm-eps", "block-heads-q")
+NOT_OF_KEYS = (
+    "rope-missing-q",
+    "rope-in-place-q",
+    "rope-in-place-back-q",
+    "load-q",
+    "load-o",
+    "norm-input",
+    "norm-hidden",
+    "norm-q",
+    "norm-eps",
+    "block-heads-q",
+)
 """What begins so has nothing to do with them, or with one kind of rows alone."""
 
 PLACES = (

@@ -53,6 +53,43 @@ def behind_the_end(loop: Loop, factor: float, parts: tuple[str, ...]) -> Mutatio
     return weighing(loop, "all", parts, change)
 
 
+# E2M1, the OCP microscaling formats, 5.3.3: its three bits are 0, 0.5, 1, 1.5, 2, 3, 4 and 6
+EDGES = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)
+"""Between them; of a checkpoint that is not quantised the numbers nearest to a code are off as it is."""
+TIMES = {
+    "as zero where they are subnormal": (0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+    "with a leading one where they are subnormal": (1.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+    "as 4 where they are 6": (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 4 / 6),
+    "as whole numbers of three bits": (1.0, 2.0, 2.0, 2.0, 2.0, 5 / 3, 6 / 4, 7 / 6),
+}
+"""How many times as large each is that is read otherwise."""
+UNSIGNED = "without their sign"
+
+
+def read_otherwise(loop: Loop, value: str, parts: tuple[str, ...]) -> Mutation:
+    """Four-bit codes of another meaning, in blocks of 32 inputs whose scales are right."""
+
+    def change(w: torch.Tensor) -> torch.Tensor:
+        if value == UNSIGNED:
+            return w.abs()
+        blocks = w.unflatten(1, (-1, 32))
+        nearest = torch.bucketize((blocks / _scales_of(blocks)).abs().float(), torch.tensor(EDGES))
+        read: torch.Tensor = blocks * torch.tensor(TIMES[value])[nearest].to(w.dtype)
+        return read.flatten(1, 2)
+
+    return weighing(loop, "all", parts, change)
+
+
+def _scales_of(blocks: torch.Tensor) -> torch.Tensor:
+    """The power of two of each block [E, blocks, 32, out] by which its numbers are codes: the largest is 4 or 6, or
+    less in a block without large ones, which shows where none is half a code."""
+    largest = blocks.abs().amax(2, keepdim=True).clamp(min=1e-30)
+    scales = (largest.log2().floor() - 2).exp2()
+    halves = ((blocks / scales) % 1 != 0).any(2, keepdim=True)
+    found: torch.Tensor = torch.where(halves, scales, 2 * scales)
+    return found
+
+
 for end, parts in (("", ("gate_up_proj", "down_proj")), ("-gate-up", ("gate_up_proj",)), ("-down", ("down_proj",))):
     names = " and ".join(parts)
     mxfp4(
@@ -69,6 +106,12 @@ for end, parts in (("", ("gate_up_proj", "down_proj")), ("-gate-up", ("gate_up_p
         fit=Fit(1 / 64, 64.0, clean=1.0, log=True),
         fix="value * 2 ** (scale - 127)",
     )(partial(block_scale, parts=parts))
+    mxfp4(
+        f"load-mxfp4-codes{end}",
+        f"MXFP4: codes of {names} are read {{value}}",
+        values=(*TIMES, UNSIGNED),
+        fix="E2M1: a sign, two bits of exponent, one behind the point; without an exponent 0 and 0.5",
+    )(partial(read_otherwise, parts=parts))
     mxfp4(
         f"load-nibbles-outputs{end}",
         f"neighbouring outputs of {names} swap, as if two shared a byte",

@@ -315,6 +315,28 @@ def _bf16(x: Tensor) -> Tensor:
     return x.bfloat16().to(x.dtype)
 
 
+def _in_place(turn: Callable[..., Any], q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, which: str, first: bool) -> Any:
+    """One half (`first` or the other) is written before the other one reads it."""
+    made, was = turn(q, k, cos, sin), (q, k)
+    apart = [(new - old).chunk(2, -1) for new, old in zip(made, was, strict=True)]
+    moved = [torch.cat((one, other * 0) if first else (one * 0, other), -1) for one, other in apart]
+    added = [one.chunk(2, -1) for one in turn(moved[0], moved[1], cos, sin)]
+    more = [torch.cat((one * 0, other) if first else (one, other * 0), -1) for one, other in added]
+    return tuple(one + other if name in which else one for name, one, other in zip("qk", made, more, strict=True))
+
+
+for end, which, names, stages in (
+    ("", "qk", "queries and keys", MOVED),
+    ("-q", "q", "queries", QUERIES),
+    ("-k", "k", "keys", KEYS),
+):
+    for back, one, other in (("", "second", "first"), ("-back", "first", "second")):
+        forms.both(
+            f"rope-in-place{back}{end}",
+            f"rotation of {names} in place: the {one} half turns with the {other} half's new values",
+            stages=stages,
+        )(partial(_in_place, which=which, first=one == "second"))
+
 forms.both("rope-interleaved", "rotation, interleaved", seen=("TRT-LLM #19036",))(
     lambda turn, q, k, cos, sin: tuple(map(_halves, turn(_pairs(q), _pairs(k), cos, sin)))
 )

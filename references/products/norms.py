@@ -29,6 +29,9 @@ Norm = Callable[[Tensor], Tensor]
 TILE, MOST = 16, 64
 """Columns behind whose multiples a sum of squares may end, and about how many of these are tried."""
 
+SHARDS = (2, 4, 8)
+"""Ranks, or cores, among which the columns of a row may lie."""
+
 PADDED = (64, 128, 256, 512, 1024)
 """Columns of a tile that a row may be padded to."""
 
@@ -68,6 +71,11 @@ def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -
             changes[f"the mean square over {width} columns, {width - len(weight)} of them zeros"] = partial(
                 normed, by=by, eps=eps * width / len(weight)
             )
+    for shards in SHARDS:
+        if len(weight) % shards == 0:
+            changes[f"the mean square of each of {shards} shards of the columns alone"] = partial(
+                _sharded, by=weight, eps=eps, shards=shards
+            )
     for name, other in others:
         changes[f"the weight of {name}"] = partial(normed, by=other, eps=eps)
     for name, dtype in FLOATS.items():
@@ -81,6 +89,12 @@ def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -
             normed, by=weight * wider, eps=eps * wider**2, last=last
         )
     yield from changes.items()
+
+
+def _sharded(x: Tensor, by: Tensor, eps: float, shards: int) -> Tensor:
+    each = x.unflatten(-1, (shards, -1))
+    normed_shards: Tensor = each * torch.rsqrt(each.square().mean(-1, keepdim=True) + eps)
+    return normed_shards.flatten(-2) * by
 
 
 def _behind_root(x: Tensor, by: Tensor, eps: float) -> Tensor:

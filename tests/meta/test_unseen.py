@@ -38,6 +38,7 @@ HELD = {
     17: (36, 18, 1),
     18: (36, 18, 1),
     19: (60, 30, 0),
+    20: (60, 30, 2),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 

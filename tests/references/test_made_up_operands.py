@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from parity.references.hypotheses.loading import _scales_of
 from parity.references.products.activations import activations, swiglu
 from parity.references.products.attention.changes import _of_tile_before, _softmax_of
 from parity.references.products.attention.operands import Pass
@@ -242,3 +243,11 @@ def test_gate_and_up_may_each_be_of_an_earlier_row():
     rows = torch.tensor([4, 5])
     assert late["the gate of the row 2 before"].at(rows).inner().flatten().tolist() == [402.0, 503.0]
     assert late["the up of the row 4 before"].at(rows).inner().flatten().tolist() == [4.0, 105.0]
+
+
+def test_scales_of_blocks_are_those_that_made_their_codes():
+    codes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    drawn = codes[torch.randint(0, 8, (2, 3, 32, 5), generator=torch.Generator().manual_seed(3))]
+    drawn[1, 0] = codes[torch.randint(0, 6, (32, 5), generator=torch.Generator().manual_seed(4))]  # 3 at the most
+    powers = torch.randint(-4, 5, (2, 3, 1, 5), generator=torch.Generator().manual_seed(5)).float().exp2()
+    assert torch.equal(_scales_of(drawn * powers), powers)

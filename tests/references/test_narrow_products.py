@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from parity.references.products.activations import activations, clamped_swiglu
+from parity.references.products.attention.tiles import _sink_of_the_first
 from parity.references.products.experts import among_those_that_run, other_shares
 from parity.references.products.norms import variants
 from parity.references.products.product import in_formats
@@ -70,3 +71,21 @@ def test_experts_may_be_numbered_among_those_that_a_pass_runs():
     shares = [torch.tensor([[0.7, 0.0, 0.3, 0.0], [0.0, 0.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 0.0, 1.0]])]
     ((_, moved),) = among_those_that_run(shares)
     torch.testing.assert_close(moved, torch.tensor([[0.7, 0.3, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]))
+
+
+@pytest.mark.parametrize("shards", [2, 4])
+def test_each_shard_of_the_columns_may_have_a_mean_square_of_its_own(shards):
+    made = dict(variants(WEIGHT, EPS, []))[f"the mean square of each of {shards} shards of the columns alone"](X)
+    width = 48 // shards
+    own = X[:, :width] / (X[:, :width].square().mean(-1, keepdim=True) + EPS).sqrt() * WEIGHT[:width]
+    torch.testing.assert_close(made[:, :width], own)
+
+
+@pytest.mark.parametrize("among", [False, True])
+def test_a_sink_that_is_not_rescaled_is_by_the_largest_score_of_the_first_tile_seen(among):
+    scores = torch.tensor([[float("-inf"), 0.5, 2.0, 3.0], [1.0, 0.2, float("-inf"), float("-inf")]]).double()
+    sink = torch.tensor(0.75, dtype=torch.float64)
+    made = _sink_of_the_first(scores, sink, 2, among)
+    begun = torch.tensor([[0.75 if among else 0.5], [1.0]], dtype=torch.float64)
+    parts = (scores - scores.amax(-1, keepdim=True)).exp()
+    torch.testing.assert_close(made, parts / (parts.sum(-1, keepdim=True) + (sink - begun).exp()))

@@ -74,6 +74,9 @@ def of_tiles() -> Iterator[tuple[str, Variant]]:
         ):
             yield f"key tiles of {width}: {says}", partial(_with, shared=partial(shared, width=width))
         yield f"key tiles of {width}: the sink is counted in each", partial(_with, shared=partial(_sinks, width=width))
+        for says, among in (("", False), (", by the largest of its own and the first", True)):
+            begun = partial(_sink_of_the_first, width=width, among=among)
+            yield f"key tiles of {width}: the sink not rescaled from tile to tile{says}", partial(_with, shared=begun)
         for says, times in BASES.items():
             merged = partial(_merged, width=width, times=times)
             yield f"key tiles of {width}: merged by sums whose logarithm is {says}", partial(_with, shared=merged)
@@ -136,6 +139,23 @@ def _sinks(scores: Tensor, sinks: Tensor | None, width: int) -> Tensor:
     """The sink once for each tile that a row sees."""
     tiles = torch.stack([tile.isfinite().any(-1) for tile in scores.split(width, dim=-1)]).sum(0)
     return softmax(scores, None if sinks is None else sinks + tiles.clamp(min=1).log()[..., None])
+
+
+def _sink_of_the_first(scores: Tensor, sinks: Tensor | None, width: int, among: bool) -> Tensor:
+    """The sink's exponential by the largest score of the first tile that a row sees, beside those by its largest.
+
+    Args:
+        among: whether the sink is one of the scores of which the largest is taken.
+    """
+    tile, seen = torch.arange(scores.shape[-1]).div(width, rounding_mode="floor"), scores.isfinite()
+    first = torch.where(seen, tile, scores.shape[-1]).amin(-1, keepdim=True)
+    begun = torch.where(tile == first, scores, float("-inf")).amax(-1, keepdim=True)
+    last = scores.amax(-1, keepdim=True)
+    if among and sinks is not None:
+        begun, last = begun.maximum(sinks), last.maximum(sinks)
+    shares = torch.where(seen, (scores - last).exp(), 0.0)
+    extra = (sinks - begun).exp() if sinks is not None else torch.zeros(())
+    return (shares / (shares.sum(-1, keepdim=True) + extra)).nan_to_num()
 
 
 def _sink_not_shifted(scores: Tensor, sinks: Tensor | None) -> Tensor:
