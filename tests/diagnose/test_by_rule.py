@@ -96,6 +96,15 @@ def test_a_rank_of_its_own_for_each_row_of_a_pass_is_told():
     assert not [one for one in said(drawn) if one.startswith("by row")]
 
 
+def test_a_choice_that_is_never_that_of_the_row_before_is_told():
+    scores = SCORES.copy()
+    scores[1::2, :] = scores[::2, :] + 0.01 * SCORES[1::2, :]  # every second row chooses what the one before does
+    order = np.argsort(-scores, axis=1)
+    taken = np.where(INDEX % 2 == 1, order[:, 1], order[:, 0])
+    chosen = Chosen(scores, order[:, 0], taken, (order[:, 0], taken), np.arange(50), INDEX)
+    assert "the best that is not the choice of the row before" in list(rules_of_one(chosen, False))
+
+
 def test_the_best_of_some_experts_alone_is_told():
     scores = SCORES[:, :8]
     golden = np.argsort(-scores, axis=1)[:, :2]

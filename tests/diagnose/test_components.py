@@ -343,6 +343,20 @@ def test_weights_without_their_zero_points_are_told(blocks, says):
     assert told.startswith(f"each output's weight is off by a number of its own{says}: zero points")
 
 
+def test_weights_that_are_cut_are_told_with_the_size():
+    x, weight = random(90, 64, seed=14), random(WIDTH, 64, seed=15)
+    cut = np.clip(weight, -2 * weight.std(), 2 * weight.std())
+    assert "(2 standard deviations)" in said(in_products(wrong(x @ weight.T, x @ cut.T), Toy(x, weight, parts=())))
+
+
+def test_numbers_near_an_edge_between_two_steps_may_have_gone_to_the_other_side():
+    x, weight = random(60, 48, seed=14), random(128, 48, seed=15)
+    noisy = x * (1 + 2e-3 * random(*x.shape, seed=16))
+    low = noisy.astype(ml_dtypes.float8_e4m3fn).astype(float)
+    told = said(in_products(wrong(x @ weight.T, low @ weight.T), Toy(x, weight, parts=())))
+    assert told.startswith("what enters in fp8 (e4m3), but for ") and "numbers at an edge between two steps" in told
+
+
 def test_what_makes_the_factors_of_rows_is_told_before_that_each_has_one():
     factors = np.abs(random(len(WHOLE), 1, seed=18)) + 0.5
     (told,) = [one for one in in_elements(wrong(WHOLE, WHOLE * factors)) if one and one.says.startswith("each row has")]
@@ -394,4 +408,4 @@ def test_what_one_row_of_ten_does_not_hold_is_not_all(explained, rest, whole):
 def test_tf32_is_ten_bits_behind_the_point():
     mantissa, exponent = np.frexp(X.astype(np.float32).astype(np.float64))
     due = np.ldexp(np.sign(mantissa) * np.floor(np.abs(mantissa) * 2**11 + 0.5), exponent - 11)
-    assert np.array_equal(dict(_formats(X))["TF32"], due)
+    assert np.array_equal(dict(_formats(X))["TF32"](X), due)

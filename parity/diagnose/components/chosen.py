@@ -98,6 +98,8 @@ def rules_of_one(chosen: Chosen, told: bool) -> Iterator[str]:
     if (chosen.theirs >= 0).all() and (chosen.mine >= 0).all():
         if _makes(np.abs(chosen.scores), chosen):
             yield "the largest magnitude, whatever its sign"
+        if _makes_all(_without_repeats(chosen), chosen):
+            yield "the best that is not the choice of the row before"
         yield from _never(chosen)
         yield from _inside(chosen)
         yield from _of_rank(chosen) if told else ()
@@ -171,6 +173,22 @@ def _never(chosen: Chosen) -> Iterator[str]:
     scores[:, first : last + 1] = -np.inf
     if last - first < WHOLE * scores.shape[1] and _makes(scores, chosen):
         yield f"columns {first} to {last} are never chosen" if last > first else f"column {first} is never chosen"
+
+
+def _without_repeats(chosen: Chosen) -> np.ndarray:
+    """The best column of each row that is not what the row before in its pass takes, [R]."""
+    made: list[int] = []
+    for best, place in zip(
+        np.argsort(-chosen.scores, axis=1, kind="stable")[:, :2].tolist(), chosen.places, strict=True
+    ):
+        made.append(best[1] if place and made and made[-1] == best[0] else best[0])
+    return np.array(made)
+
+
+def _makes_all(taken: np.ndarray, chosen: Chosen) -> bool:
+    """Whether these columns [R] are the device's choices: all that are wrong, and nearly all."""
+    same = taken == chosen.theirs
+    return bool(same[chosen.wrong].all() and same.mean() >= NEARLY)
 
 
 def _inside(chosen: Chosen) -> Iterator[str]:

@@ -20,7 +20,7 @@ from parity.diagnose.components.other_rows import of_other_rows
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
 from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.tables import in_table
-from parity.diagnose.components.weights import any_weight, block_scales, in_weights, zero_points
+from parity.diagnose.components.weights import any_weight, block_scales, clipped, in_weights, zero_points
 from parity.diagnose.components.wrong import FULL, Component, WrongRows, best_of
 
 FOUND = 0.9
@@ -113,7 +113,7 @@ def in_products(
     yield contraction(wrong, x, weight, parts)
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
     yield best_of(block_scales(wrong, x, weight, parts))
-    yield best_of(zero_points(wrong, x, parts))
+    yield best_of((*zero_points(wrong, x, parts), clipped(wrong, x, weight)))
     yield best_of(in_roundings(wrong, x, weight, parts, wrong.passes, x.shape[1] - first_bias))
     yield from in_weights(wrong, x, product.weight.astype(np.float64), parts, product.beside())
     if product.keys is not None:

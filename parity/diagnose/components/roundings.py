@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -34,14 +35,16 @@ def in_roundings(
         passes: which pass each row is of, [R].
         biases: how many of the last columns meet a bias: ones, or shares, that are no numbers in memory.
     """
-    for name, low in _formats(weight):
+    for name, kept in _formats(weight):
+        low = kept(weight)
         made = [(part, x[:, first:last] @ (low - weight)[:, first:last].T) for part, first, last in parts]
         yield in_all_or_some(wrong, f"the weight in {name}", x @ (low - weight).T, made)
     inputs = x.shape[1] - biases
-    for name, in_few in _formats(x[:, :inputs], passes):
-        low = np.concatenate((in_few, x[:, inputs:]), axis=1)
+    for name, kept in _formats(x[:, :inputs], passes):
+        low = np.concatenate((kept(x[:, :inputs]), x[:, inputs:]), axis=1)
         made = [(part, (low - x)[:, first:last] @ weight[:, first:last].T) for part, first, last in parts]
         yield in_all_or_some(wrong, f"what enters in {name}", (low - x) @ weight.T, made)
+        yield _but_for_edges(wrong, f"what enters in {name}", x[:, :inputs], kept, weight[:, :inputs])
     right = x @ weight.T
     for tile in TILES:
         if tile < x.shape[1]:
@@ -81,22 +84,69 @@ def _in_parts(x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[tuple
         yield f"the sum in {name} behind each {kind[1]}", total + rest
 
 
-def _formats(values: np.ndarray, passes: np.ndarray | None = None) -> Iterator[tuple[str, np.ndarray]]:
-    """Rows of numbers in each format, as float64; those of few bits with a scale for each row, pass or for all as well.
+Kept = Callable[[np.ndarray], np.ndarray]
+"""From float64 numbers to what a format keeps of them, of scales that are those of the numbers it was made for."""
+
+SEEN, EDGE, CLEAR = 0.3, 0.012, 6.0
+"""The share of an error from which a rounding explains it, but for numbers near an edge between two steps; how near,
+relative to their size, for the device's own noise to decide (bfloat16 rounds by 0.002, and a gated product has several
+such); what one of them takes away at the least, in squares of the noise of one output."""
+
+
+def _but_for_edges(wrong: WrongRows, says: str, x: np.ndarray, kept: Kept, weight: np.ndarray) -> Component | None:
+    """What enters in few bits, where numbers near an edge may have gone to the other side of it, each row's own."""
+    error, low = wrong.error[:, wrong.columns], kept(x)
+    model = (low - x) @ weight.T
+    if not ((error - model) ** 2).sum() < (1 - SEEN) * (error**2).sum():
+        return None
+    other = kept(2 * x - low)
+    near = (other != low) & (np.abs((low + other) / 2 - x) <= EDGE * np.abs(x))
+    count = 0
+    for row, left in enumerate(error - model):
+        those = np.flatnonzero(near[row])
+        steps = weight[:, those] * (other - low)[row, those]
+        there = _taken(steps, left, CLEAR * float(wrong.noise[row, 0]) ** 2)
+        model[row] += steps[:, there].sum(axis=1)
+        count += len(there)
+    return wrong.judged(f"{wrong.where}{says}, but for {count} numbers at an edge between two steps", model, count)
+
+
+def _taken(steps: np.ndarray, left: np.ndarray, least: float) -> list[int]:
+    """Which of some steps [C, n] add up to what is left [C], the one that takes most of it away first, while it is more
+    than the `least` square."""
+    taken: list[int] = []
+    sizes, along = (steps**2).sum(axis=0), steps.T @ left
+    while len(taken) < steps.shape[1]:
+        gains = 2 * along - sizes
+        gains[taken] = -np.inf
+        best = int(gains.argmax())
+        if gains[best] <= least:
+            break
+        taken.append(best)
+        along -= steps.T @ steps[:, best]
+    return taken
+
+
+def _formats(values: np.ndarray, passes: np.ndarray | None = None) -> Iterator[tuple[str, Kept]]:
+    """What each format keeps; those of few bits with a scale for each row, pass or for all of these numbers as well.
 
     With a scale the numbers are those in bfloat16 first, as most devices have them before: what is rounded already lies
     elsewhere between two steps.
     """
     for name, dtype in FORMATS.items():
-        yield name, _low(values, dtype)
-    yield "TF32", _in_tf32(values)
-    for held in (_low(values, ml_dtypes.bfloat16), values):
-        for which, most in _scales(held, passes):
+        yield name, partial(_low, dtype=dtype)
+    yield "TF32", _in_tf32
+    for before in (partial(_low, dtype=ml_dtypes.bfloat16), np.asarray):
+        for which, most in _scales(before(values), passes):
             for name, levels in INTEGERS.items():
-                yield f"{name} {which}", np.round(held / (most / levels)) * (most / levels)
+                yield f"{name} {which}", partial(_in_steps, before=before, step=most / levels, low=np.round)
             for name, dtype in EIGHT_BITS.items():
                 scale = most / float(ml_dtypes.finfo(dtype).max)
-                yield f"{name} {which}", _low(held / scale, dtype) * scale
+                yield f"{name} {which}", partial(_in_steps, before=before, step=scale, low=partial(_low, dtype=dtype))
+
+
+def _in_steps(values: np.ndarray, before: Kept, step: np.ndarray, low: Kept) -> np.ndarray:
+    return np.asarray(low(before(values) / step) * step)
 
 
 def _scales(held: np.ndarray, passes: np.ndarray | None) -> Iterator[tuple[str, np.ndarray]]:

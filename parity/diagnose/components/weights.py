@@ -23,6 +23,9 @@ MANY, TABLE = 16, 1 << 24
 BLOCKS = (32, 16, 64, 128)
 """Inputs of a block that has a scale of its own; MXFP4's have 32."""
 
+DEVIATIONS, QUANTILES = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0), (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
+"""Where a range of weights may end: in standard deviations, and in shares of all that are smaller."""
+
 NEARLY, MOST = 0.1, 0.9
 """How near to a whole power of two a factor is one, and the share of the factors that have to be."""
 
@@ -184,6 +187,23 @@ def zero_points(wrong: WrongRows, x: np.ndarray, parts: Parts) -> Iterator[Compo
         where = f" for each block of {width} inputs" if width else ""
         says = f"{wrong.where}each output's weight is off by a number of its own{where}: zero points"
         yield wrong.judged(says, sums @ fitted, fitted.size)
+
+
+def clipped(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | None:
+    """Weights whose size is cut: at so many deviations, or wherever it explains most.
+
+    Args:
+        weight: float64 [wrong columns, D].
+    """
+    error, size = wrong.error[:, wrong.columns], np.abs(weight)
+    deviation = float(weight.std())
+    limits = {float(times) * deviation: f" ({times:g} standard deviations)" for times in DEVIATIONS}
+    limits |= dict.fromkeys(np.quantile(size[size > 0], QUANTILES).tolist() if size.any() else [], "")
+    made = {limit: x @ (np.clip(weight, -limit, limit) - weight).T for limit in limits}
+    best = min(made, key=lambda limit: float(((error - made[limit]) ** 2).sum()), default=None)
+    if best is None or not made[best].any():
+        return None
+    return wrong.judged(f"{wrong.where}weights cut to a size of {best:.3g}{limits[best]}", made[best], 1)
 
 
 def any_weight(wrong: WrongRows, x: np.ndarray) -> Component | None:
