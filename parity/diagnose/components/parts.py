@@ -39,3 +39,10 @@ def in_some(wrong: WrongRows, says: str, made: Sequence[tuple[str, np.ndarray]])
     model = np.sum([part for _, part in those], axis=0)
     found = wrong.judged(f"{wrong.where}{told}", model, len(made))
     return found and replace(found, numbers=len(those))
+
+
+def wide_parts(parts: Parts, width: int) -> list[tuple[str, int, int]]:
+    """The parts of more than one column; all columns that are no part's as one where none is."""
+    wide = [part for part in parts if part[2] - part[1] > 1]
+    end = min((first for _, first, _ in parts), default=width)
+    return wide or [("", 0, end)]

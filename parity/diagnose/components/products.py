@@ -18,9 +18,10 @@ from parity.diagnose.components.frequencies import TurnedKeys
 from parity.diagnose.components.in_heads import in_attention
 from parity.diagnose.components.other_rows import of_other_rows
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
+from parity.diagnose.components.quantised_weights import block_scales, clipped, zero_points
 from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.tables import in_table
-from parity.diagnose.components.weights import any_weight, block_scales, clipped, in_weights, zero_points
+from parity.diagnose.components.weights import any_weight, in_weights
 from parity.diagnose.components.wrong import FULL, Component, WrongRows, best_of
 
 FOUND = 0.9
