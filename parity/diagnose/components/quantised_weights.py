@@ -13,6 +13,9 @@ from parity.diagnose.components.wrong import Component, WrongRows
 BLOCKS = (32, 16, 64, 128)
 """Inputs of a block that has a scale of its own; MXFP4's have 32."""
 
+ASKED = 256
+"""Outputs by which it is chosen where weights end."""
+
 DEVIATIONS, QUANTILES = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0), (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 """Where a range of weights may end: in standard deviations, and in shares of all that are smaller."""
 
@@ -71,12 +74,17 @@ def clipped(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | 
     Args:
         weight: float64 [wrong columns, D].
     """
-    error, size = wrong.error[:, wrong.columns], np.abs(weight)
-    deviation = float(weight.std())
+    some = np.unique(np.linspace(0, len(weight) - 1, min(len(weight), ASKED)).astype(int))
+    error, asked = wrong.error[:, wrong.columns][:, some], weight[some]
+    size, deviation = np.abs(asked), float(asked.std())
     limits = {float(times) * deviation: f" ({times:g} standard deviations)" for times in DEVIATIONS}
     limits |= dict.fromkeys(np.quantile(size[size > 0], QUANTILES).tolist() if size.any() else [], "")
-    made = {limit: x @ (np.clip(weight, -limit, limit) - weight).T for limit in limits}
-    best = min(made, key=lambda limit: float(((error - made[limit]) ** 2).sum()), default=None)
-    if best is None or not made[best].any():
+
+    def left(limit: float) -> float:
+        return float(((error - x @ (np.clip(asked, -limit, limit) - asked).T) ** 2).sum())
+
+    best = min(limits, key=left)
+    model = x @ (np.clip(weight, -best, best) - weight).T
+    if not model.any():
         return None
-    return wrong.judged(f"{wrong.where}weights cut to a size of {best:.3g}{limits[best]}", made[best], 1)
+    return wrong.judged(f"{wrong.where}weights cut to a size of {best:.3g}{limits[best]}", model, 1)
