@@ -425,6 +425,7 @@ def _tile(
                 widen(g32[r, c : c + n], g16[r, c : c + n], gb[:n])
                 widen(d32[r, c : c + n], d16[r, c : c + n], db[:n])
             fetch_share(addresses, steps, block, after, 1)
+            worst = 0.0
             if both:
                 worst = differences16(g16[r, c : c + n], d16[r, c : c + n], gf[:n], apart[:n], sums)
             else:
@@ -432,7 +433,7 @@ def _tile(
             fetch_share(addresses, steps, block, after, 2)
             if both:
                 moments_apart(gx, apart[:n], sums)
-            else:
+            elif np.isfinite(sums[at.EE] + sums[at.GG]):
                 worst = absolute(gx, dx, sums)
             fetch_share(addresses, steps, block, after, 3)
             kept = not np.isfinite(sums[at.EE] + sums[at.GG])
