@@ -16,14 +16,19 @@ from parity.stages import matches
 class Trial:
     """One set of assumptions, and the first failing stage without and with it, over the same rounds and rows.
 
-    `moved` is a sample of what they change of it, see `ResidualChange`.
+    `sample` is one of what they change of it, see `ResidualChange`.
     """
 
     assumed: tuple[Assumption, ...]
     before: Residual
     after: Residual
     doubted: bool = False
-    moved: np.ndarray | None = field(default=None, compare=False, repr=False)
+    sample: np.ndarray | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def moved(self) -> np.ndarray | None:
+        """The sample; what is not determined counts as unchanged."""
+        return None if self.sample is None else np.nan_to_num(self.sample)
 
     @property
     def settles(self) -> bool:

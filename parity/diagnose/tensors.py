@@ -16,14 +16,15 @@ SAMPLED = 4096
 
 
 def sampled_gap(before: Recorded, after: Recorded, stage: str) -> np.ndarray | None:
-    """A sample of `after` - `before` at a stage over all rounds; what is not determined counts as unchanged."""
+    """A sample of `after` - `before` at a stage over all rounds, NaN where either is not a number."""
     places = sorted(place for place in before if place[1] == stage)
     if not places or any(place not in after or after[place].shape != before[place].shape for place in places):
         return None
     if any(before[place].dtype.kind in "iub" for place in places):
         return None
     apart = np.concatenate([(after[place].astype(np.float32) - before[place]).ravel() for place in places])
-    some: np.ndarray = np.nan_to_num(apart[:: -(-len(apart) // SAMPLED) or 1], posinf=0.0, neginf=0.0)
+    some: np.ndarray = apart[:: -(-len(apart) // SAMPLED) or 1]
+    some[~np.isfinite(some)] = np.nan
     return some
 
 

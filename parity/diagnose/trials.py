@@ -29,12 +29,12 @@ summed in another order."""
 class ResidualChange:
     """Residuals by stage without some assumptions and with them, over the same rounds and rows of one prompt.
 
-    `moved` is a sample of what they change of the one stage judged, see `PromptTrials.gap`.
+    `sample` is one of what they change of the one stage judged, see `PromptTrials.gap`; NaN is not determined.
     """
 
     before: dict[str, Residual]
     after: dict[str, Residual]
-    moved: np.ndarray | None = None
+    sample: np.ndarray | None = None
 
 
 @dataclass
@@ -112,13 +112,13 @@ class PromptTrials(PromptEvidence):
             }
             same = self._filled(CounterfactualTensors(true, rows), rounds)
             before = self._residuals(rounds, CounterfactualGolden(golden, same, self.mode), stages)
-        moved = sampled_gap(true, made.tensors, stages[0]) if len(stages) == 1 else None
+        sample = sampled_gap(true, made.tensors, stages[0]) if len(stages) == 1 else None
         if len(stages) == 1 and not (made.undetermined or own_floor):
             hopeless = self._left_as_it_was(before[stages[0]], true, made.tensors, rounds)
             if hopeless is not None:
-                return ResidualChange(before, {stages[0]: hopeless}, moved)
+                return ResidualChange(before, {stages[0]: hopeless}, sample)
         view = self._view(golden, made, (*known, *assumed), last, stages, rounds, own_floor)
-        return ResidualChange(before, self._residuals(rounds, view, stages), moved)
+        return ResidualChange(before, self._residuals(rounds, view, stages), sample)
 
     def _left_as_it_was(self, before: Residual, true: Recorded, made: Recorded, rounds: int) -> Residual | None:
         """The residual under assumptions that take no more than chance off the error, told by its size alone.
@@ -158,7 +158,8 @@ class PromptTrials(PromptEvidence):
         has no numbers of the same shapes."""
         _, run = self.cut(rounds)
         true, _ = self._baseline(known, rounds, (stage,), stage)
-        return sampled_gap(true, contents_of(run, run.manifest.case.precision), stage)
+        apart = sampled_gap(true, contents_of(run, run.manifest.case.precision), stage)
+        return None if apart is None else np.nan_to_num(apart)
 
     def stages_under(self, assumed: Sequence[Assumption], stages: Sequence[str]) -> CounterfactualGolden:
         """What these stages are under assumptions, over all rounds, with the golden's own floor."""

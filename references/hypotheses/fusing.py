@@ -92,6 +92,20 @@ def _(loop: Loop, value: str) -> Mutation:
     return loop.fused.around(fused)
 
 
+@masked(
+    "fuse-masked-rows-left-over",
+    "masked rows take the taps that the pass before left behind the committed ones",
+    fix="writing mask_hidden to every masked row, not to the first alone: the buffer holds rejected rows' taps",
+)
+def _(loop: Loop, value: None) -> Mutation:
+    def fused(inner: Callable[..., Tensor], taps: Tensor, masked: int) -> Tensor:
+        rows, border = inner(taps, masked), len(taps)
+        left = loop.target.taps(loop.tap_inputs) if len(loop.state.emitted) > 1 else taps
+        return torch.cat((rows[:border], loop.drafter.fuse(rows_from(left, border, masked))))
+
+    return loop.fused.around(fused)
+
+
 def _chunks(loop: Loop, kept: Callable[[Tensor], Tensor]) -> Mutation:
     """fc with only those of its columns whose chunk, 0 … T - 1, is `kept`."""
     keep = kept(torch.arange(loop.drafter.fc.in_features) // loop.target.config.hidden_size)

@@ -101,7 +101,7 @@ def weighed(folder, monkeypatch, whole):
         for value in (1.1, 1.05, 1.002, 1.0005, 0.9, 1.5):
             assumed = ((scaled("factor", Q, value), value),)
             change = trials.weigh((), assumed, 1, [Q], last=Q)
-            made.append(Trial(assumed, change.before[Q], change.after[Q], moved=change.moved))
+            made.append(Trial(assumed, change.before[Q], change.after[Q], sample=change.sample))
     return made, len(compared)
 
 

@@ -80,10 +80,13 @@ class ConditionSearch:
 
         What has no numbers of the same shapes is not told from what leaves nothing.
         """
-        gap, moved = self.stage.gap, trial.moved
-        if gap is None or moved is None or moved.shape != gap.shape:
-            return 0.0 if gap is None and trial.after.error < inf else inf
-        return float(np.linalg.norm(np.minimum(abs(gap), abs(gap - moved))) / np.linalg.norm(gap))
+        moved = trial.sample
+        gap = self.stage.gap if moved is None else self.stage.gap_beside(moved)
+        if gap is None or moved is None:
+            return 0.0 if self.stage.gap is None and trial.after.error < inf else inf
+        gap, moved = gap[determined := ~np.isnan(moved)], moved[determined]
+        size = float(np.linalg.norm(gap))
+        return float(np.linalg.norm(np.minimum(abs(gap), abs(gap - moved)))) / size if size else inf
 
     def _any_row_clean(self) -> bool:
         """Whether the failing stage has rows that are right; where it has none, only a layer can be the condition.

@@ -76,7 +76,26 @@ class StageTrials:
     @cached_property
     def gap(self) -> np.ndarray | None:
         """A sample of the device's error; None where it has no numbers of the same shapes."""
-        return attempt(partial(self.trials.gap, self.known, self.round, self.first.stage))
+        return self._gap(self.round)
+
+    @cached_property
+    def _later_gap(self) -> np.ndarray | None:
+        return self._gap(self._later)
+
+    def _gap(self, rounds: int) -> np.ndarray | None:
+        return attempt(partial(self.trials.gap, self.known, rounds, self.first.stage))
+
+    @property
+    def _later(self) -> int:
+        """The round up to which is judged what the failing one does not determine."""
+        return min(self.round + AHEAD, self.trials.rounds)
+
+    def gap_beside(self, moved: np.ndarray) -> np.ndarray | None:
+        """The device's error over the rounds in which a trial was judged that moves so much; None where it has none."""
+        if self.gap is None or self.gap.shape == moved.shape:
+            return self.gap
+        later = self._later_gap
+        return later if later is not None and later.shape == moved.shape else None
 
     def left_along(self, direction: np.ndarray | None) -> float:
         """The share of the sampled error that is left where as much as possible of a direction is taken off it."""
@@ -125,8 +144,9 @@ class StageTrials:
         self.trials.clock.progress(self.asked, self.asked, f"{self.first.stage}: {says}?")
         if self._breaks_prefill(assumed):
             return None
-        later = min(self.round + AHEAD, self.trials.rounds)
-        return attempt(lambda: self._weigh(assumed, self.round), lambda: attempt(lambda: self._weigh(assumed, later)))
+        return attempt(
+            lambda: self._weigh(assumed, self.round), lambda: attempt(lambda: self._weigh(assumed, self._later))
+        )
 
     def unchecked(self, assumed: tuple[Assumption, ...]) -> Trial | None:
         """A trial, whatever it does to the prefill."""
@@ -162,7 +182,7 @@ class StageTrials:
         if key not in self._weighed:
             self._weighed[key] = self.trials.weigh(self.known, here, rounds, [stage], last=stage, own_floor=own_floor)
         change = self._weighed[key]
-        return Trial(assumed, change.before[stage], change.after[stage], own_floor, change.moved)
+        return Trial(assumed, change.before[stage], change.after[stage], own_floor, change.sample)
 
     def _here(self, assumed: tuple[Assumption, ...]) -> tuple[Assumption, ...]:
         """What assumptions are at this stage: where its layer starts from the golden's rows, a hypothesis of all
