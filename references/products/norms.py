@@ -219,10 +219,8 @@ def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, ca
             for says, variant in variants(weight, eps, weights):
                 yield says, partial(_of_rows, variant, x)
             inverse = normed_by(x, eps)
-            for step in STEPS:
-                for of, where in ((step, "before"), (-step, "behind")):
-                    says = f"the root mean square of the row {step} {where}"
-                    yield says, given((x * inverse.roll(of, 0) * weight).numpy())
+            for whose, rows in _other_rows([len(rows) for rows in seen[calls]]):
+                yield f"the root mean square of {whose}", given((x * inverse[rows] * weight).numpy())
             for name, one, met in beside:
                 rows = torch.cat(met[calls]).double() if met[calls] else x[:0]
                 if rows.shape == x.shape:
@@ -232,6 +230,18 @@ def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, ca
         return [Product(right.numpy(), None, (), changed)]
 
     return made
+
+
+def _other_rows(calls: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
+    """Rows whose statistic a norm may take for each of its own, of calls of so many rows, each with what they are."""
+    at = torch.cat([torch.arange(rows) for rows in calls])
+    own = torch.arange(len(at))
+    for step in STEPS:
+        for of, where in ((step, "before"), (-step, "behind")):
+            yield f"the row {step} {where}", own.roll(of, 0)
+    for tile in STEPS[1:]:
+        yield f"the first row of its tile of {tile}", own - at % tile
+    yield "its pass' first row", own - at
 
 
 def _of_rows(norm: Norm, x: Tensor, rows: Any) -> Any:
