@@ -33,6 +33,23 @@ def entered_tokens(golden: DumpView, rows: StageRows) -> np.ndarray:
     return tokens
 
 
+def own_tokens(golden: DumpView, rows: StageRows) -> np.ndarray:
+    """The ids [R] at a drafter's committed rows' own positions, int64: what enters there is the token behind; -1 of
+    masked rows, and of other models, whose rows' own token is what enters."""
+    tokens = np.full(len(rows.prompt), -1)
+    if rows.named.stage.side != "drafter":
+        return tokens
+    for prompt in np.unique(rows.prompt).tolist():
+        case = golden.manifest.case.prompts[prompt]
+        clock, ids = Clock.of(case, golden.manifest), np.array([*case.ids, *case.generated.emitted, -1])
+        own = rows.prompt == prompt
+        lengths = np.array([clock.length(round_) for round_ in range(clock.rounds)])
+        known = lengths[np.maximum(rows.round[own] - 1, 0)]
+        there = (rows.position[own] >= 0) & (rows.position[own] < known)
+        tokens[own] = ids[np.where(there, rows.position[own], -1)]
+    return tokens
+
+
 def _drafter_ids(golden: DumpView, clock: Clock, prompt: int, round_: int) -> tuple[int, Sequence[int]]:
     """The position of a drafter pass's first row, and the ids of its rows."""
     return clock.first(DRAFTER_INPUT_IDS, round_, 0), _stored(golden, prompt, round_, DRAFTER_INPUT_IDS)

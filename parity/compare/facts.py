@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare.entered import entered_tokens
+from parity.compare.entered import entered_tokens, own_tokens
 from parity.compare.loads import Loads
 from parity.compare.reached import computed_before
 from parity.compare.routed import Routed, routed
@@ -44,9 +44,11 @@ class Facts:
         accepted: drafts that the round before accepted, -1 in the prefill and in round 1; None where not known.
         layer: of the row's stage, -1 outside the layers; None where all rows are of one stage.
         token: the id that entered the row's pass at its position, -1 where that is not known; None where it never is.
+        own: of a drafter's committed rows, the id at the row's own position, which the row before took; -1 elsewhere.
         accepts: drafts that the row's own round accepts, -1 in the prefill.
         left: tokens of the budget that are left where the row's round begins.
         due: of a choice, the golden's id; -1 in other stages.
+        repeats: of a choice behind its pass' first row, whether it is the id of the row before; -1 elsewhere.
         again: see `computed_before`.
         largest: the largest magnitude in the golden's row, float64; -1 of ids.
         best, least_share: of rows behind a router the expert of the largest score and the smallest routing weight.
@@ -67,9 +69,11 @@ class Facts:
     accepted: np.ndarray | None = None
     layer: np.ndarray | None = None
     token: np.ndarray | None = None
+    own: np.ndarray | None = None
     accepts: np.ndarray | None = None
     left: np.ndarray | None = None
     due: np.ndarray | None = None
+    repeats: np.ndarray | None = None
     again: np.ndarray | None = None
     largest: np.ndarray | None = None
     best: np.ndarray | None = None
@@ -159,11 +163,12 @@ class Facts:
         edges = np.flatnonzero(np.diff(rows.prompt, prepend=-1) | np.diff(rows.round, prepend=-1))
         counts = np.diff(np.append(edges, len(rows.prompt)))
         cached, accepted, accepts, left = _histories(golden, rows, edges, counts)
+        index, due = np.arange(len(rows.prompt)) - np.repeat(edges, counts), _due(rows)
         return cls(
             prompt=rows.prompt,
             round=rows.round,
             position=rows.position,
-            index=np.arange(len(rows.prompt)) - np.repeat(edges, counts),
+            index=index,
             count=np.repeat(counts, counts),
             prompts=np.array([len(case.ids) for case in cases])[rows.prompt],
             committed=_committed(golden, rows),
@@ -171,9 +176,11 @@ class Facts:
             cached=cached,
             accepted=accepted,
             token=entered_tokens(golden, rows),
+            own=own_tokens(golden, rows),
             accepts=accepts,
             left=left,
-            due=_due(rows),
+            due=due,
+            repeats=np.where((index > 0) & (due >= 0), due == np.roll(due, 1), -1),
             again=computed_before(golden, rows),
             largest=_largest(rows),
         )

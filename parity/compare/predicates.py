@@ -75,6 +75,13 @@ def _drafted(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     yield Predicate("the first masked row only", lambda facts: known(facts) & (facts.index == facts.committed))
 
 
+def _repeated(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """Choices of the id that the row before of the pass has, or of another one."""
+    if (facts.known("repeats") >= 0).any():
+        yield Predicate("rows whose id is that of the row before", lambda facts: facts.known("repeats") == 1)
+        yield Predicate("rows whose id is another than the row before's", lambda facts: facts.known("repeats") == 0)
+
+
 def _rewritten(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """Rows where a rejected one was before them, and all others of later passes."""
     yield Predicate("rows at positions that an earlier pass had", lambda facts: facts.known("again") == 1)
@@ -175,5 +182,6 @@ FAMILIES: tuple[tuple[str, PredicateFamily], ...] = (
     ("", _quantities),
     ("load", tiles.runs),
     ("position", _rewritten),
+    ("due", _repeated),
 )
 """What each asks of, and the families: what a program asks most often first."""

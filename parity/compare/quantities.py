@@ -96,6 +96,7 @@ QUANTITIES = (
     _counted("passes with {0} cached rows", "cached"),
     Quantity("position", "position {0} only", "from position {0} on", "up to position {0}", "positions {0} to {1}"),
     Quantity("token", "token {0} only", "token ids from {0} on", "token ids up to {0}", "token ids {0} to {1}"),
+    Quantity("own", "rows of token {0} only", "rows of token ids from {0} on", "rows of token ids up to {0}"),
     Quantity(
         "row",
         "row {0} of every later pass",
