@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from parity.references.products.activations import Activation
-from parity.references.products.product import STEPS
+from parity.references.products.product import STEPS, as_it_is
 
 
 def times_weight(x: Tensor, weight: Tensor) -> Tensor:
@@ -26,7 +26,8 @@ class Gated:
     """The operands of the inner half: x [R, H], gate and up [E, I, H] with biases [E, I] (None where there are none).
 
     `act` makes the inner activation of gate and up; `multiply` x [r, H] by weights [..., I, H] gives [r, ..., I].
-    `of_gate` are the rows [R, H] that gate multiplies, where they are others.
+    `of_gate` are the rows [R, H] that gate multiplies, where they are others; `before` is what is done to gate and up in
+    front of their biases.
     """
 
     x: Tensor
@@ -37,6 +38,7 @@ class Gated:
     act: Activation
     multiply: Callable[[Tensor, Tensor], Tensor] = times_weight
     of_gate: Tensor | None = None
+    before: tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]] = (as_it_is, as_it_is)
 
     def at(self, rows: Any) -> Gated:
         """The same at some rows, by number or as a slice."""
@@ -44,9 +46,8 @@ class Gated:
 
     def of_expert(self, expert: int, x: Tensor) -> Tensor:
         """[r, I] of one expert at rows x [r, H]."""
-        sides = ((self.gate, self.gate_bias), (self.up, self.up_bias))
-        gate, up = (self.multiply(x, side[expert]) + (0.0 if bias is None else bias[expert]) for side, bias in sides)
-        return self.act(gate, up)
+        gate, up = self.multiply(x, self.gate[expert]), self.multiply(x, self.up[expert])
+        return self._activated(gate, up, *(None if one is None else one[expert] for one in (self.gate_bias, self.up_bias)))
 
     def inner(self, times: Tensor | None = None) -> Tensor:
         """[R, E, I]; each expert is given the rows so many times as large, [R, E]."""
@@ -54,9 +55,11 @@ class Gated:
         gate, up = self.multiply(of_gate, self.gate), self.multiply(self.x, self.up)
         if times is not None:
             gate, up = gate * times[..., None], up * times[..., None]
-        gate, up = (
-            side if bias is None else side + bias for side, bias in ((gate, self.gate_bias), (up, self.up_bias))
-        )
+        return self._activated(gate, up, self.gate_bias, self.up_bias)
+
+    def _activated(self, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None) -> Tensor:
+        gate, up = (change(side) for change, side in zip(self.before, (gate, up), strict=True))
+        gate, up = (side if bias is None else side + bias for side, bias in ((gate, gate_bias), (up, up_bias)))
         return self.act(gate, up)
 
 

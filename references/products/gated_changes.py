@@ -10,12 +10,13 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
-from parity.references.products.activations import activations, plain_activations
+from parity.block_formats import LEVELS
+from parity.references.products.activations import activations, clamped_swiglu, plain_activations
 from parity.references.products.gated import Gated, Variant, times_weight, with_other
 from parity.references.products.product import (
     FLOATS,
-    LEVELS,
     NARROW,
+    in_block_formats,
     in_formats,
     in_steps,
     kept_in,
@@ -37,6 +38,10 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
         yield "no bias of gate", partial(with_other, gate_bias=None)
         yield "no bias of up", partial(with_other, up_bias=None)
         yield "no bias of gate and up", partial(with_other, gate_bias=None, up_bias=None)
+        if limit < float("inf"):
+            clamps = partial(torch.clamp, max=limit), partial(torch.clamp, min=-limit, max=limit)
+            unclamped = clamped_swiglu(alpha, float("inf"))
+            yield "biases of gate and up behind the clamp", partial(with_other, before=clamps, act=unclamped)
     for side in ("gate", "up"):
         yield f"neighbouring inputs of {side} exchanged", partial(_changed, sides=(side,), change=_neighbours)
     for says, step in _other_experts(len(of.gate)):
@@ -52,6 +57,9 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
     for name, dtype in FLOATS.items():
         for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
             yield f"{says} in fp8 ({name})", partial(_changed, sides=sides, change=partial(_low, dtype=dtype))
+    for name, low in in_block_formats():
+        for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
+            yield f"{says} in {name}", partial(_changed, sides=sides, change=low)
     for says, order in _orders(of.gate.shape[1]):
         for what, sides in (("gate", ("gate",)), ("up", ("up",)), ("gate and up", ("gate", "up"))):
             biases = tuple(f"{side}_bias" for side in sides) if of.gate_bias is not None else ()

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from parity.block_formats import block_formats
 from parity.references.hypotheses.mutating import entering, layers_of
 
 FLOATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
@@ -24,9 +25,6 @@ LARGE = 1 << 27
 
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Rows by which something may be late: by one, or by a tile."""
-
-LEVELS = {"int8": 127, "int4": 7}
-"""Formats of integers that numbers are kept in by a scale, with the largest."""
 
 Parts = Sequence[tuple[str, int, int]]
 """Names of runs of columns: (name, first, behind the last)."""
@@ -94,6 +92,16 @@ def in_formats() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
     yield "TF32", _in_tf32
     for name, dtype in FLOATS.items():
         yield f"{name}, from bfloat16", partial(_by_bfloat16, dtype=dtype)
+
+
+def in_block_formats() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+    """Each format with a scale by block of the last axis, with its rounding of float64."""
+    for name, kept in block_formats():
+        yield name, partial(_by_array, kept=kept)
+
+
+def _by_array(x: Tensor, kept: Callable[[Any], Any]) -> Tensor:
+    return torch.from_numpy(kept(x.numpy()))
 
 
 def _in_tf32(x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from functools import partial
 import ml_dtypes
 import numpy as np
 
+from parity.block_formats import LEVELS, block_formats
 from parity.diagnose.components.parts import Parts, in_all_or_some
 from parity.diagnose.components.wrong import Component, WrongRows
 
@@ -19,7 +20,6 @@ FORMATS = {
     "bfloat16": ml_dtypes.bfloat16,
 }
 EIGHT_BITS = {name: FORMATS[name] for name in ("fp8 (e4m3)", "fp8 (e5m2)")}
-INTEGERS = {"int8": 127, "int4": 7}
 TILES = (8, 16, 32, 64, 128)
 """Inputs after which a kernel may put its sum away."""
 
@@ -136,9 +136,10 @@ def _formats(values: np.ndarray, passes: np.ndarray | None = None) -> Iterator[t
     for name, dtype in FORMATS.items():
         yield name, partial(_low, dtype=dtype)
     yield "TF32", _in_tf32
+    yield from block_formats()
     for before in (partial(_low, dtype=ml_dtypes.bfloat16), np.asarray):
         for which, most in _scales(before(values), passes):
-            for name, levels in INTEGERS.items():
+            for name, levels in LEVELS.items():
                 yield f"{name} {which}", partial(_in_steps, before=before, step=most / levels, low=np.round)
             for name, dtype in EIGHT_BITS.items():
                 scale = most / float(ml_dtypes.finfo(dtype).max)

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.block_formats import LEVELS
 from parity.diagnose.components.wrong import NEARLY_ALL, Component, WrongRows
 
-LEVELS = {"int4": 7, "int8": 127}
-"""Integers by the largest of them, the narrow ones first: their steps are whole ones of wider ones too."""
 
 EXACT = 2.0**-8
 """How far a step of the scale is off, relative: the number and the scale are rounded to bfloat16 both."""
@@ -36,7 +35,7 @@ def in_whole_steps(wrong: WrongRows) -> Iterator[Component | None]:
     """Integers by a scale for all rows, each pass, row, head or column, or each row's heads."""
     golden, device = wrong.golden[:, wrong.columns], wrong.device[:, wrong.columns]
     for which, groups in _groups(wrong):
-        for name, most in LEVELS.items():
+        for name, most in sorted(LEVELS.items(), key=lambda item: item[1]):  # steps of few bits are steps of more too
             yield _of(wrong, golden, device, groups, most, f"{name} with {which}")
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.products import norms
 from parity.references.products.attention.operands import Pass
-from parity.references.products.product import FLOATS, in_formats, kept_in
+from parity.references.products.product import FLOATS, in_block_formats, in_formats, kept_in
 from parity.references.products.rotated import by_tables, other_positions
 
 ALL_THREE = "queries, keys and values"
@@ -275,7 +275,9 @@ Weights = dict[str, tuple[Tensor, Tensor | None]]
 def _weights(layers: dict[int, Any], number: int) -> Iterator[tuple[str, Callable[[Weights, str], Weights]]]:
     """Other weights of a side."""
     for name, dtype in FLOATS.items():
-        yield f"the weight in {name}", partial(_coarse, dtype=dtype)
+        yield f"the weight in {name}", partial(_coarse, low=partial(kept_in, dtype=dtype))
+    for name, low in in_block_formats():
+        yield f"the weight in {name}", partial(_coarse, low=low)
     yield "no bias", lambda held, side: held | {side: (held[side][0], None)}
     for other in sorted(layers, key=lambda one: abs(one - number)):
         if other != number:
@@ -297,9 +299,9 @@ def _ordered(held: Weights, side: str, order: Tensor) -> Weights:
     return held | {side: (torch.as_tensor(weight), bias)}
 
 
-def _coarse(held: Weights, side: str, dtype: torch.dtype) -> Weights:
+def _coarse(held: Weights, side: str, low: Callable[[Tensor], Tensor]) -> Weights:
     weight, bias = held[side]
-    return held | {side: (kept_in(weight, dtype), bias)}
+    return held | {side: (low(weight), bias)}
 
 
 def _of_layer(held: Weights, side: str, other: Weights) -> Weights:

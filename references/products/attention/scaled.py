@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from parity.block_formats import LEVELS
 from parity.references.products.attention.operands import Pass, Variant
-from parity.references.products.product import FLOATS, LEVELS, in_steps, kept_in
+from parity.references.products.product import FLOATS, in_steps, kept_in
 
 SCALES: dict[str, tuple[int, ...]] = {
     "with one scale": (0, 1, 2),

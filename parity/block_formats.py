@@ -1,0 +1,83 @@
+"""What formats with a scale for each block of numbers keep: MXFP4, MXFP8, NVFP4, and integers by group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import ml_dtypes
+import numpy as np
+
+Scale = Callable[[np.ndarray], np.ndarray]
+"""From the largest magnitude of each block to its scale."""
+
+MX, NV = 32, 16
+"""Numbers of a block (OCP Microscaling Formats 1.0; NVFP4 as TensorRT's documentation has it)."""
+
+GROUPS = (32, 64, 128)
+"""Numbers that share a scale where weights are integers by group, as GPTQ and AWQ have them."""
+
+LEVELS = {"int8": 127, "int4": 7}
+"""The largest integer of each format."""
+
+TINY = 1e-30
+"""The least magnitude that a scale is made of: a block of zeros has one too."""
+
+
+def block_formats() -> Iterator[tuple[str, Callable[[np.ndarray], np.ndarray]]]:
+    """Each by name, with what it keeps of numbers [..., D], float64: blocks lie along the last axis."""
+    four, eight = ml_dtypes.float4_e2m1fn, ml_dtypes.float8_e4m3fn
+    for says, toward in (("", None), (", ties towards zero", 0.0), (", ties away from zero", np.inf)):
+        yield f"MXFP4{says}", partial(_kept, size=MX, scale=partial(_power, dtype=four), dtype=four, toward=toward)
+    yield "MXFP8 (e4m3)", partial(_kept, size=MX, scale=partial(_power, dtype=eight), dtype=eight)
+    yield "NVFP4", partial(_kept, size=NV, scale=_in_eight_bits, dtype=four)
+    for name, levels in LEVELS.items():
+        for size in GROUPS:
+            yield f"{name} by group of {size}", partial(_in_steps, size=size, levels=levels)
+
+
+def _kept(
+    values: np.ndarray, size: int, scale: Scale, dtype: type, toward: float | None = None
+) -> np.ndarray:
+    """Each block as numbers of a format times its scale; what lies between two goes to the even one, or the one toward
+    this magnitude: weights that are packed a second time often do."""
+    blocks = _blocks(values, size)
+    by = scale(_most(blocks))
+    largest = float(ml_dtypes.finfo(dtype).max)
+    narrow = np.clip(blocks / by, -largest, largest).astype(np.float32)
+    if toward is not None:
+        narrow = np.nextafter(narrow, np.copysign(np.float32(toward), narrow))
+    return _joined(narrow.astype(dtype).astype(np.float64) * by, values)
+
+
+def _in_steps(values: np.ndarray, size: int, levels: int) -> np.ndarray:
+    blocks = _blocks(values, size)
+    step = _most(blocks) / levels
+    return _joined(np.round(blocks / step) * step, values)
+
+
+def _blocks(values: np.ndarray, size: int) -> np.ndarray:
+    """[..., D] as [..., blocks, size], zeros behind a block that is not full."""
+    missing = -values.shape[-1] % size
+    padded = np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, missing)])
+    return padded.reshape(*values.shape[:-1], -1, size)
+
+
+def _joined(blocks: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return blocks.reshape(*blocks.shape[:-2], -1)[..., : values.shape[-1]]
+
+
+def _most(blocks: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(np.abs(blocks).max(axis=-1, keepdims=True), TINY))
+
+
+def _power(most: np.ndarray, dtype: type) -> np.ndarray:
+    """The power of two by which the largest number has the format's largest exponent."""
+    return np.asarray(np.exp2(np.floor(np.log2(most)) - np.floor(np.log2(float(ml_dtypes.finfo(dtype).max)))))
+
+
+def _in_eight_bits(most: np.ndarray) -> np.ndarray:
+    """The largest number over that of four bits, itself in fp8."""
+    exact = most / float(ml_dtypes.finfo(ml_dtypes.float4_e2m1fn).max)
+    low = exact.astype(np.float32).astype(ml_dtypes.float8_e4m3fn).astype(np.float64)
+    return np.where(low > 0, low, exact)
