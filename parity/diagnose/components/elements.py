@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from parity.compare.units import RED
+from parity.diagnose.components.gathered import in_gathered_rows
 from parity.diagnose.components.mixed import in_mixed_runs
 from parity.diagnose.components.numbered import LEAST, by_lanes, in_runs, steps_of
 from parity.diagnose.components.whole_steps import in_whole_steps
@@ -40,6 +41,7 @@ def in_elements(wrong: WrongRows) -> Iterator[Component | None]:
     yield _constant(wrong)
     yield best_of((*(other_columns(wrong, step) for step in (0, -1, 1)), _columns_in_runs(wrong)))
     yield best_of(in_mixed_runs(wrong))
+    yield best_of(in_gathered_rows(wrong))
 
 
 def _one_number(wrong: WrongRows) -> Component | None:
