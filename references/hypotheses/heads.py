@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from parity.references.hypotheses.caches import FORMS as STORED
 from parity.references.hypotheses.catalogue import FACTOR, Family, Fit, Mutation
@@ -38,10 +39,27 @@ def embedding(loop: Loop, value: float | str, side: str) -> Mutation:
     if value in BEYOND:
         first = len(drafts_ids(loop))
         return changed(weight, lambda w: torch.cat((w[:first], BEYOND[str(value)](w[:first]).expand_as(w[first:]))))
+    if value in SHARDS:
+        return changed(weight, SHARDS[str(value)])
     if value == "times sqrt(H)":
         return changed(weight, lambda w: w * w.shape[1] ** 0.5)
     return changed(weight, MOVED[value] if isinstance(value, str) else lambda w: w * value)
 
+
+def _sharded(weight: Tensor, shards: int, shard: int, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """The table [V, H] with one of so many shards of its rows changed."""
+    parts = list(weight.chunk(shards))
+    parts[shard] = change(parts[shard])
+    return torch.cat(parts)
+
+
+SHARDS: dict[str, Callable[[Tensor], Tensor]] = {
+    f"right but for shard {shard} of {shards}, {how}": partial(_sharded, shards=shards, shard=shard, change=change)
+    for shards in (2, 4, 8)
+    for shard in range(shards)
+    for how, change in MOVED.items()
+}
+"""Vocabularies that are cut for ranks, or loaded in parts."""
 
 BEYOND: dict[str, Callable[[Tensor], Tensor]] = {
     "those of as many ids as it has draft ids, the last one's behind them": lambda w: w[-1:],
@@ -72,7 +90,7 @@ weights.both(
     {"target": "load-embed", "drafter": "load-embed-random"},
     "its embeddings are {value} (a number: times as large)",
     stages={"target": ("target.embed",), "drafter": ("drafter.layers.0.attn_out",)},
-    values={"target": EMBEDDED, "drafter": (*EMBEDDED[::-1], *BEYOND, *PLACEHOLDERS)},
+    values={"target": EMBEDDED, "drafter": (*EMBEDDED[::-1], *BEYOND, *PLACEHOLDERS, *SHARDS)},
     infer={"target": Ratio("target.embed"), "drafter": None},
     fix="loading embed_tokens: each model has its own",
     seen={"target": (), "drafter": ("TorchSpec #38", "vLLM #27737")},
