@@ -25,6 +25,9 @@ def of_operands() -> Iterator[tuple[str, Variant]]:
         yield f"the shares in fp8 ({name})", partial(_shares, change=partial(_low, dtype=dtype))
         for whose, of in WRITTEN.items():
             yield f"keys and values {whose} in fp8 ({name})", partial(_written, of=of, low=partial(_low, dtype=dtype))
+    for whose, of in (WRITTEN | OWN).items():
+        for what, sides in {"keys and values": "kv", "keys": "k", "values": "v"}.items():
+            yield f"zeros for {what} {whose}", partial(_written, of=of, low=torch.zeros_like, sides=sides)
     for name, dtype in NARROW.items():
         for what, side in {"queries": "q", "keys": "k", "values": "v"}.items():
             yield f"{what} in {name}", partial(_changed, sides=side, change=partial(kept_in, dtype=dtype))
@@ -94,9 +97,17 @@ WRITTEN: dict[str, Callable[[Pass], slice]] = {
 }
 """Which keys one kind of pass wrote."""
 
+OWN: dict[str, Callable[[Pass], slice]] = {
+    "of the pass": lambda one: slice(one.cached, None),
+    "of the pass but its first row": lambda one: slice(one.cached + 1, None),
+}
+"""Keys of the rows that attend themselves: what a pass may read before it is written."""
 
-def _written(one: Pass, of: Callable[[Pass], slice], low: Callable[[Tensor], Tensor]) -> Pass:
-    some, changed = of(one), {side: getattr(one, side).clone() for side in "kv"}
+
+def _written(
+    one: Pass, of: Callable[[Pass], slice], low: Callable[[Tensor], Tensor], sides: str = "kv"
+) -> Pass:
+    some, changed = of(one), {side: getattr(one, side).clone() for side in sides}
     for held in changed.values():
         held[:, some] = low(held[:, some])
     return replace(one, **changed)
