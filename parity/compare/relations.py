@@ -41,6 +41,9 @@ MANY, MOST = 0.5, 0.8
 """The share of a condition's rows that are bad where it is told all the same: some are off by less than noise. The
 second is for two together, none of which is a pass or a layer: among so many some share that much by chance."""
 
+SOME = 0.1
+"""The share of a condition's rows that are bad where no other condition is told."""
+
 ALIKE = 2.0
 """Conditions of the same rows are told beside each other where one is chosen among up to 2^2 times as many."""
 
@@ -70,7 +73,8 @@ def relation(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
     if best is not None and best.excess >= 0:
         return best.says
     fitting = (found for found in covering.exact() if found.excess >= -BITS or len(found.parts) == 1)
-    return _edge(bad, judged, facts) or next((_too_few(count, all_, found) for found in fitting), "")
+    told = _edge(bad, judged, facts) or next((_too_few(count, all_, found) for found in fitting), "")
+    return told or covering.among()
 
 
 def _too_few(count: int, all_: int, found: Found) -> str:
@@ -170,6 +174,16 @@ class Covering:
             if gain.size and gain.max() > -np.inf:
                 found.append(self._found(candidates, int(gain.argmax())))
         return max(found, key=lambda each: each.excess, default=None)
+
+    def among(self) -> str:
+        """The condition alone that says most, where most of its rows are clean: what is wrong moves some of them by no
+        more than noise, or asks for more than is known of them. '' where chance may have picked such rows."""
+        which, within, price = self._alone
+        gain = self._surprise[within] - price
+        if not gain.size or gain.max() < 0 or self.bad < SOME * (self.bad + within[gain.argmax()]):
+            return ""
+        (_, first), *_ = self.kinds[int(gain.argmax())]
+        return f"among {first.says}: {self.bad} of {self.bad + int(within[gain.argmax()])} rows, and no other"
 
     def _found(self, candidates: Candidates, each: int) -> Found:
         which, within, price = (part[each] for part in candidates)
