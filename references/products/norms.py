@@ -29,8 +29,8 @@ Norm = Callable[[Tensor], Tensor]
 TILE, MOST = 16, 64
 """Columns behind whose multiples a sum of squares may end, and about how many of these are tried."""
 
-SHARDS = (2, 4, 8)
-"""Ranks, or cores, among which the columns of a row may lie."""
+SHARDS = (2, 3, 4, 8)
+"""Ranks, cores or tiles among which the columns of a row may lie."""
 
 PADDED = (64, 128, 256, 512, 1024)
 """Columns of a tile that a row may be padded to."""
@@ -73,6 +73,9 @@ def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -
             )
     for shards in SHARDS:
         if len(weight) % shards == 0:
+            changes[f"the mean of the roots of {shards} shards' mean squares"] = partial(
+                _mean_of_roots, by=weight, eps=eps, shards=shards
+            )
             changes[f"the mean square of each of {shards} shards of the columns alone"] = partial(
                 _sharded, by=weight, eps=eps, shards=shards
             )
@@ -95,6 +98,11 @@ def _sharded(x: Tensor, by: Tensor, eps: float, shards: int) -> Tensor:
     each = x.unflatten(-1, (shards, -1))
     normed_shards: Tensor = each * torch.rsqrt(each.square().mean(-1, keepdim=True) + eps)
     return normed_shards.flatten(-2) * by
+
+
+def _mean_of_roots(x: Tensor, by: Tensor, eps: float, shards: int) -> Tensor:
+    each = x.unflatten(-1, (shards, -1)).square().mean(-1) + eps
+    return x / each.sqrt().mean(-1, keepdim=True) * by
 
 
 def _behind_root(x: Tensor, by: Tensor, eps: float) -> Tensor:

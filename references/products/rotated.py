@@ -156,6 +156,17 @@ def other_positions() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
         yield f"by the position modulo {size}", partial(torch.remainder, other=size)
 
 
+def last_rows_alike() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+    """Positions [n] of which the last few are the first one's of these: masked rows that a kernel turns together."""
+    for count in range(2, 9):
+        yield f"its last {count} rows by the position of the first of these", partial(_last_alike, count=count)
+
+
+def _last_alike(at: Tensor, count: int) -> Tensor:
+    first = max(len(at) - count, 0)
+    return torch.cat((at[:first], at[first].expand(len(at) - first)))
+
+
 def rotations() -> Iterator[tuple[str, Callable[[Rotation, Tensor, Tensor], Tensor]]]:
     """Other rotations of queries or keys x [N, n, D] that stand at positions [n], each with what it says."""
     yield "not rotated", lambda of, x, at: turn(x, -of.angles(at), 1 / of.scale)

@@ -17,10 +17,16 @@ LEADERS = 2
 BESIDE = 32
 """The hypotheses with which a leader is tried: those that leave least if both do together what they do apart."""
 
+NEARLY, AT_THE_BOUND = 0.95, 2.0
+"""What explains so much and leaves no more than so many times its bound is not asked what else is wrong: a device that does the same wrong
+thing rounds it otherwise, and one of many hypotheses beside it would take some of that away."""
+
 
 def pairs(stage: StageTrials, made: Sequence[Trial]) -> Iterator[Iterator[Trial]]:
     """The leaders with the hypotheses that go best with them, then the best pairs with what can be fitted of them."""
     alone = [trial for trial in ranked_trials(made) if len(trial.assumed) == 1]
+    if any(leader.after.worst <= AT_THE_BOUND for leader in alone if leader.explained >= NEARLY):
+        return
     for leader in best_of_each(trial for trial in alone if trial.explained > SHARE)[:LEADERS]:
         yield stage.each((leader.assumed[0], other.assumed[0]) for other in _beside(stage.gap, leader, alone))
         together = (trial for trial in made if len(trial.assumed) == 2 and trial.assumed[0] == leader.assumed[0])

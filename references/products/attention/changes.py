@@ -12,7 +12,7 @@ from torch import Tensor
 
 from parity.references.products.attention.operands import Pass, Variant
 from parity.references.products.product import FLOATS, NARROW, as_it_is, kept_in
-from parity.references.products.rotated import rotations, turned_to
+from parity.references.products.rotated import last_rows_alike, rotations, turned_to
 
 LN2 = 0.6931471805599453
 
@@ -154,6 +154,10 @@ def of_rotations() -> Iterator[tuple[str, Variant]]:
             if "k" in sides:
                 own = partial(Pass.turned, change=change, sides=sides, own=True)
                 yield f"the {what} of the pass {says}", own
+    for says, other in last_rows_alike():
+        alike = partial(turned_to, other=other)
+        for what, sides in {"queries": "q", "keys": "k", "queries and keys": "qk"}.items():
+            yield f"the {what} of the pass turned, {says}", partial(Pass.turned, change=alike, sides=sides, own=True)
     for step, where in ((1, "on"), (-1, "back")):
         moved = partial(turned_to, other=partial(torch.add, other=step))
         yield f"the queries turned one position {where}", partial(Pass.turned, change=moved, sides="q")
