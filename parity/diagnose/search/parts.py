@@ -56,6 +56,8 @@ def _of_its_size(stage: StageTrials, assumption: Assumption, gap: np.ndarray, mi
     sizes, moves = [1.0, 0.0], [np.zeros_like(gap), missing]
     for _ in range(STEPS_OF_SIZE):
         along, left = (moves[-1] - moves[-2]) / (sizes[-1] - sizes[-2]), gap - moves[-1]
+        if not along.any():
+            return
         gain = float(left @ along) / float(along @ along)
         if gain**2 * float(along @ along) <= STILL * float(left @ left):
             return

@@ -99,7 +99,9 @@ class StageTrials:
 
     def left_along(self, direction: np.ndarray | None) -> float:
         """The share of the sampled error that is left where as much as possible of a direction is taken off it."""
-        if self.gap is None or direction is None or direction.shape != self.gap.shape or not direction.any():
+        if self.gap is None or direction is None or direction.shape != self.gap.shape:
+            return 1.0
+        if not direction.any() or not self.gap.any():
             return 1.0
         along = float(self.gap @ direction) ** 2 / float(direction @ direction)
         return 1.0 - along / float(self.gap @ self.gap)
