@@ -77,6 +77,7 @@ def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
     for name, dtype in NARROW.items():
         low = partial(kept_in, dtype=dtype)
         yield f"the sigmoid of gate in {name}", partial(cut_off, cut=partial(_sigmoid_low, low=low))
+        yield f"the sigmoid's argument in {name}", partial(cut_off, cut=partial(_sigmoid_of_low, low=low))
         yield f"gate by its sigmoid in {name} before it meets up", partial(gated_low, low=low)
     for edge in (2, 3, 4, 5, 6, 8):
         for more, above in ((f" and 1 above {edge}", True), ("", False)):
@@ -89,6 +90,10 @@ def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
 
 def _sigmoid_low(x: Tensor, low: Callable[[Tensor], Tensor]) -> Tensor:
     return low(torch.sigmoid(x))
+
+
+def _sigmoid_of_low(x: Tensor, low: Callable[[Tensor], Tensor]) -> Tensor:
+    return torch.sigmoid(low(x))
 
 
 def _hard(x: Tensor, edge: float) -> Tensor:
