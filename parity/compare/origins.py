@@ -40,7 +40,10 @@ STEPS, LEAST = 3, 0.1
 
 @dataclass(frozen=True, order=True)
 class Step:
-    """From a row to what it holds: to a place as far off in each of these, or to one and the same place (`fixed`)."""
+    """From a row to what it holds: to a place as far off in each of these, or to one and the same place (`fixed`).
+
+    By its index a row is one of its pass, or of the prefill's (`first`).
+    """
 
     stage: int
     prompt: int
@@ -48,13 +51,14 @@ class Step:
     row: int
     part: int
     by_index: bool = False
+    first: bool = False
     fixed: bool = False
 
     @property
     def simple(self) -> tuple[int, ...]:
         """Larger for a step that says less: this stage, few differences, near, by position rather than by row."""
         apart = [abs(number) for number in (self.prompt, self.round, self.row, self.part)]
-        return -self.fixed, -int(self.stage > 0), -sum(map(bool, apart)), -sum(apart), -self.by_index
+        return -self.fixed, -int(self.stage > 0), -sum(map(bool, apart)), -sum(apart), -self.by_index, -self.first
 
 
 @dataclass(frozen=True)
@@ -266,6 +270,8 @@ class _Search:
         yield Step(stage, apart[1], apart[2], apart[3], parts)
         if not self.rows.named.stage.cache:
             yield Step(stage, apart[1], apart[2], apart[4], parts, by_index=True)
+            if apart[2] < 0 and not round_:
+                yield Step(stage, apart[1], 0, apart[4], parts, by_index=True, first=True)
             if apart[2] and apart[3]:
                 yield Step(stage, apart[1], 0, apart[3], parts)  # a sequence has a position once, whatever the round
         yield Step(stage, prompt, round_, position, part, fixed=True)
@@ -295,6 +301,8 @@ class _Search:
         row = "place in its pass" if step.by_index else "position"
         off = [(step.part, self.what), (step.row, row), (step.round, "round"), (step.prompt, "prompt")]
         told = [f"{_many(number, what)} {'before' if number < 0 else 'behind'}" for number, what in off if number]
+        if step.first:
+            return f"{stage} at {' and '.join(told) or 'the same place'} of the prefill"
         if not told:
             return f"the same {'head' if self.what == 'head' else 'row'} of {stage}"
         return f"{stage}{',' if step.stage else ''} {' and '.join(told)}"
