@@ -92,7 +92,7 @@ def mixture(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
                 yield says, partial(weighed, right, other, other)
                 yield f"{says}, of the down bias alone", partial(weighed, right, share, other)
                 yield f"{says}, but for the down bias", partial(weighed, right, other, share)
-            by_scores = _without_bias(share, layer.mlp.router.bias.detach().double())
+            by_scores = _by_scores(share, gated.x, layer.mlp.router)
             of_passes = (*_of_tiles(shares), *_of_one_row(shares), *of_loads(shares), *among_those_that_run(shares))
             for says, other in (*by_scores, *of_passes):
                 yield says, partial(weighed, right, other, other)
@@ -165,6 +165,20 @@ def _of_one_row(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
             for share, order in zip(shares, ranked, strict=True)
         ]
         yield f"choice by choice the shares of the pass' {which} row", torch.cat(by_choice)
+
+
+def _by_scores(share: Tensor, x: Tensor, router: Any) -> Iterator[tuple[str, Tensor]]:
+    """What chosen experts weigh [R, E] where the softmax of the router's scores of rows x [R, H] is made otherwise."""
+    weight, bias = router.weight.detach().double(), router.bias.detach().double()
+    yield from _without_bias(share, bias)
+    total = torch.where(share > 0, (x @ weight.T + bias).exp(), 0.0).sum(-1, keepdim=True)
+    chosen = int((share > 0).sum(-1).max())
+    for lanes in sorted({*LANES, share.shape[1] - chosen}):
+        yield f"the shares of a softmax that has {lanes} scores of zero beside", share * total / (total + lanes)
+
+
+LANES = (1, 2, 4, 6, 12, 14, 28, 30, 60, 62)
+"""Scores of zero that a softmax over lanes has beside those of the chosen experts: 2 or 4 of 4, 8, 16, 32, 64."""
 
 
 def _without_bias(share: Tensor, bias: Tensor) -> Iterator[tuple[str, Tensor]]:
