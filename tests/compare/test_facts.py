@@ -41,6 +41,25 @@ def test_a_choice_knows_which_id_is_due_and_a_row_of_numbers_its_largest(shallow
     assert set(facts.due) == {-1} and np.array_equal(facts.largest, np.abs(rows.golden).max(axis=1))
 
 
+def test_a_choice_knows_whether_the_row_before_has_the_same_id(shallow_golden):
+    rows, facts = facts_of(shallow_golden, "verify.tokens")
+    same = np.append(False, rows.golden[1:] == rows.golden[:-1])
+    assert facts.repeats.tolist() == np.where(facts.index > 0, same, -1).tolist() and 0 in facts.repeats
+    assert set(facts_of(shallow_golden, "verify.logits")[1].repeats) == {-1}
+
+
+def test_a_committed_row_of_the_drafter_knows_the_token_at_its_own_position(shallow_golden):
+    """What enters there is the token behind it; masked rows, and the target's, have no other than that."""
+    rows, facts = facts_of(shallow_golden, "drafter.fc_out")
+    for prompt, case in enumerate(shallow_golden.manifest.case.prompts):
+        ids = np.array([*case.ids, *case.generated.emitted, *[-1] * 9])
+        here = rows.prompt == prompt
+        masked = (facts.committed[here] >= 0) & (facts.index[here] >= facts.committed[here])
+        assert facts.own[here].tolist() == np.where(masked, -1, ids[rows.position[here]]).tolist()
+        assert facts.token[here][~masked].tolist() == ids[rows.position[here][~masked] + 1].tolist()
+    assert set(facts_of(shallow_golden, "target.embed")[1].own) == {-1}
+
+
 def test_a_row_behind_a_router_knows_its_best_expert_and_how_little_one_counts(shallow_golden):
     _, facts = facts_of(shallow_golden, "target.layers.1.ffn_out")
     assert all(facts.experts[expert][row] for row, expert in enumerate(facts.best.tolist()))

@@ -40,6 +40,14 @@ def heads_turned(x: np.ndarray) -> np.ndarray:
     return np.roll(x, 1, axis=1)
 
 
+def left_by_the_prefill(pair) -> None:
+    """Rows of later passes hold what the buffer has of the prefill; a row more would be the prompt's end."""
+    for tensors in pair.run:
+        prefill = tensors[0, FFN]
+        for place in [place for place in tensors if place[1] == FFN and place[0]]:
+            tensors[place] = prefill[: len(tensors[place])].copy()
+
+
 def read_head_by_head(x: np.ndarray) -> np.ndarray:
     return x.reshape(x.shape[1], len(x), -1).swapaxes(0, 1).copy()
 
@@ -78,6 +86,7 @@ def one_row_elsewhere(x: np.ndarray) -> np.ndarray:
             "where a pass lies head by head and is read row by row: a reshape without a",
         ),
         (OUT, instead(OUT, (0, 0), (0, 0, FFN)), f"hold the same row of {FFN}"),
+        (FFN, left_by_the_prefill, "hold what belongs at the same place of the prefill"),
         (POSITIONS, values(lambda x: x + 1, POSITIONS), "hold what belongs 1 position behind"),
         (FFN, swap(FFN, (0, 1), (1, 1)), "all 10 wrong rows hold by turns what belongs 1 prompt behind (5), what"),
     ],

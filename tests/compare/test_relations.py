@@ -47,6 +47,9 @@ DUE = replace(
 """Facts that nothing else tells."""
 
 
+CHOSEN = replace(DUE, repeats=np.where(SEEN.index > 0, _DRAWN.integers(0, 2, len(SEEN.position)), -1))
+PAIRED = replace(TOKENS, own=np.roll(TOKENS.token, 1))
+
 REWRITTEN = replace(
     LONG, again=np.where(LONG.round > 0, np.random.default_rng(4).integers(0, 2, len(LONG.position)), -1)
 )
@@ -123,6 +126,9 @@ REWRITTEN = replace(
         (DUE.due >= 500, "ids from 501 on are due", DUE),
         (DUE.largest >= 60, "rows with an element of 66.9 or more", DUE),
         (DUE.left <= 2, "rounds with 2 tokens left or fewer", DUE),
+        (CHOSEN.repeats == 1, "rows whose id is that of the row before", CHOSEN),
+        (CHOSEN.repeats == 0, "rows whose id is another than the row before's", CHOSEN),
+        (PAIRED.own >= 1264, "rows of token ids from 1264 on", PAIRED),
         ((DRAFTER.index >= 2) & (DRAFTER.round > 0), "masked rows only", DRAFTER),
         ((DRAFTER.index == 1) & (DRAFTER.round > 0), "the NTP row only", DRAFTER),
     ],
@@ -143,6 +149,15 @@ def test_a_condition_of_which_some_rows_are_off_by_less_than_noise_is_told_with_
         bad = inside & some
         told = relation(bad, np.ones_like(bad), TOKENS)
         assert told == f"{says}: {bad.sum()} of {inside.sum()} rows, and no other"
+
+
+@pytest.mark.parametrize("share", [0.3, 0.05])
+def test_what_most_rows_of_a_condition_do_not_show_is_said_as_what_the_others_are_among(share):
+    bad = (LONG.round > 0) & (LONG.index < LONG.count - 1) & (np.random.default_rng(5).random(len(LONG.round)) < share)
+    inside = int(((LONG.round > 0) & (LONG.index < LONG.count - 1)).sum())
+    told = relation(bad, np.ones_like(bad), LONG)
+    says = f"among every row of a later pass but its last: {bad.sum()} of {inside} rows, and no other"
+    assert told == (says if share > 0.1 else "")
 
 
 def test_what_nothing_tells_apart_is_told_beside_it():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import inf
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
@@ -10,7 +13,10 @@ from parity.compare.predicate import Predicate
 from parity.compare.rows import StageRows
 from parity.diagnose.conditional import RowFacts, chosen_rows, only
 from parity.diagnose.hypothesis import NotComparable
+from parity.diagnose.ranking import Trial
 from parity.diagnose.row_evidence import row_evidence
+from parity.diagnose.search.conditions import ConditionSearch
+from parity.diagnose.search.stage_trials import StageTrials
 from parity.diagnose.trials import PromptTrials
 from parity.stages import declared
 from tests.diagnose.test_honest import Q, red
@@ -116,3 +122,21 @@ def test_an_error_that_no_single_row_shows_is_not_the_prefills_alone(tmp_path):
     trials = PromptTrials(failing.golden, failing.run, failing.number, POLICY, lambda precision: None)
     first = trials.residuals((), trials.rounds)[Q]
     assert first.red and trials.failing_passes(first) == ""
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_what_a_hypothesis_does_not_determine_is_no_error_that_it_leaves(later):
+    """Of the rest each element is taken with it or without it, over the rounds in which it was judged."""
+    gap = np.array([1.0, 1.0, 0.0, 2.0])
+    judged = [np.zeros(2) if later else gap, gap if later else np.zeros(2)]
+    trials = SimpleNamespace(gap=lambda known, rounds, stage: judged[rounds], rounds=1)
+    stage = StageTrials.__new__(StageTrials)
+    vars(stage).update(trials=trials, known=(), round=0, first=SimpleNamespace(stage=Q))
+    search = ConditionSearch(stage)
+    sample = np.array([np.nan, 1.0, 5.0, 2.0])
+    assert search._left(Trial((), None, SimpleNamespace(error=0.1), sample=sample)) == 0.0
+    assert search._left(Trial((), None, SimpleNamespace(error=0.1), sample=sample[:3])) == inf
+    half = np.array([np.nan, 0.5, 5.0, 2.0])
+    assert search._left(Trial((), None, SimpleNamespace(error=0.1), sample=half)) == pytest.approx(0.5 / 5**0.5)
+    nothing = np.array([1.0, np.nan, np.nan, np.nan]) * np.nan
+    assert search._left(Trial((), None, SimpleNamespace(error=0.1), sample=nothing)) == inf

@@ -16,7 +16,9 @@ from parity.diagnose.fitting import STEPS, VERTICES, beside_clean, clean_value, 
 from parity.diagnose.ranking import Trial, best_of_each
 from parity.diagnose.residuals import Residual
 from parity.diagnose.search import tiers
+from parity.diagnose.search.pairs import pairs
 from parity.diagnose.step import CONFIRMED, VALUES, DiagnosisStep, leading_trials
+from parity.diagnose.tensors import sampled_gap
 from parity.diagnose.trials import ResidualChange
 from parity.references.hypotheses.catalogue import Fit
 from tests.diagnose.test_honest import Q, red
@@ -242,3 +244,28 @@ def test_a_reference_explains_nothing_by_being_larger_or_next_to_nothing():
     assert first.explained(replace(nearer, error=1.0)) == pytest.approx(0.99) and first.fell_to(nearer)
     assert first.share(replace(nearer, error=3e3)) == 300.0 and first.explained(replace(nearer, error=10.0)) == 0.0
     assert first.share(replace(larger, rms=None)) == pytest.approx(1 / 250)  # a sketch tells relative errors alone
+
+
+def test_a_sample_of_an_error_meets_columns_that_every_so_many_elements_would_miss():
+    before = {(0, Q): np.zeros((150, 96), np.float32)}
+    after = {(0, Q): np.zeros((150, 96), np.float32)}
+    after[0, Q][:, [17, 81]] = 1.0
+    assert sampled_gap(before, after, Q).any()
+    after[0, Q][:, 17] = np.nan
+    assert np.isnan(sampled_gap(before, after, Q)).any()
+
+
+def test_what_a_hypothesis_leaves_at_its_bound_is_not_asked_for_a_second_one():
+    """A device rounds the same wrong thing otherwise: one of many hypotheses beside it would take some of that away."""
+    asked = []
+    stage = SimpleNamespace(each=lambda many: asked.extend(many) or iter(()), gap=None)
+    for worst, due in ((1.06, False), (5.0, True)):
+        asked.clear()
+        left = replace(Residual(Q, True, 1.0, 1.0, 100.0, None, settled=False), error=0.01, x=0.01, worst=worst)
+        made = [
+            Trial(((one, None),), Residual(Q, True, 1.0, 1.0, 100.0, None, settled=False), after)
+            for one, after in ((NOTHING[0], left), (NOTHING[1], replace(left, error=0.9)))
+        ]
+        for tier in pairs(stage, made):
+            [*tier]
+        assert bool(asked) == due, worst

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from parity.references.products.activations import activations, clamped_swiglu
 from parity.references.products.attention.tiles import _sink_of_the_first
-from parity.references.products.experts import among_those_that_run, other_shares
-from parity.references.products.norms import variants
+from parity.references.products.experts import _by_scores, among_those_that_run, other_shares
+from parity.references.products.gated import Gated
+from parity.references.products.gated_changes import variants as gated_variants
+from parity.references.products.norms import _other_rows, variants
 from parity.references.products.product import in_formats
+from parity.references.products.rotated import last_rows_alike
 
 X = torch.randn(5, 48, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 WEIGHT = torch.linspace(0.5, 1.5, 48, dtype=torch.float64)
@@ -79,6 +84,51 @@ def test_each_shard_of_the_columns_may_have_a_mean_square_of_its_own(shards):
     width = 48 // shards
     own = X[:, :width] / (X[:, :width].square().mean(-1, keepdim=True) + EPS).sqrt() * WEIGHT[:width]
     torch.testing.assert_close(made[:, :width], own)
+
+
+@pytest.mark.parametrize("shards", [2, 3])
+def test_the_roots_of_shards_may_be_averaged(shards):
+    made = dict(variants(WEIGHT, EPS, []))[f"the mean of the roots of {shards} shards' mean squares"](X)
+    roots = [(one.square().mean(-1, keepdim=True) + EPS).sqrt() for one in X.chunk(shards, dim=1)]
+    torch.testing.assert_close(made, X / (sum(roots) / shards) * WEIGHT)
+
+
+def test_a_norm_may_take_the_root_of_the_first_row_of_a_tile_of_its_pass():
+    rows = dict(_other_rows([6, 5]))
+    assert rows["the first row of its tile of 4"].tolist() == [0, 0, 0, 0, 4, 4, 6, 6, 6, 6, 10]
+    assert rows["its pass' first row"].tolist() == [0] * 6 + [6] * 5
+    assert rows["the row 2 before"].tolist()[2:] == [*range(9)]
+
+
+def test_biases_may_stand_behind_the_clamp():
+    gated = Gated(X, *(torch.randn(2, 3, 48, dtype=torch.float64) for _ in range(2)), *[torch.ones(2, 3).double()] * 2, act=clamped_swiglu(1.7, 0.5))
+    made = dict(gated_variants(gated, 1.7, 0.5))["biases of gate and up behind the clamp"](gated)
+    gate = torch.einsum("rh,eih->rei", X, gated.gate).clamp(max=0.5) + 1
+    up = torch.einsum("rh,eih->rei", X, gated.up).clamp(-0.5, 0.5) + 1
+    torch.testing.assert_close(made.inner(), (up + 1) * gate * torch.sigmoid(1.7 * gate))
+    torch.testing.assert_close(made.of_expert(1, X), made.inner()[:, 1])
+
+
+def test_a_softmax_may_have_scores_of_zero_beside_those_of_the_chosen():
+    router = SimpleNamespace(weight=torch.eye(4, 48), bias=torch.tensor([0.0, 1.0, 0.0, 0.0]))
+    scores = X @ router.weight.double().T + router.bias
+    chosen = scores >= scores.sort(dim=1).values[:, 2:3]
+    share = torch.where(chosen, scores, float("-inf")).softmax(-1)
+    made = dict(_by_scores(share, X, router))["the shares of a softmax that has 2 scores of zero beside"]
+    beside = torch.cat((torch.where(chosen, scores, float("-inf")), torch.zeros(5, 2)), dim=1).softmax(-1)[:, :4]
+    torch.testing.assert_close(made, beside)
+
+
+def test_the_sigmoid_alone_may_take_few_bits():
+    gate, up = torch.tensor([[1.003]]), torch.tensor([[2.0]])
+    made = dict(activations(1.7, 7.0))["the sigmoid's argument in bfloat16"](gate, up)
+    argument = (1.7 * gate).bfloat16()
+    torch.testing.assert_close(made.float(), 3 * gate * torch.sigmoid(argument.float()))
+
+
+def test_the_last_rows_of_a_pass_may_turn_as_the_first_of_them():
+    other = dict(last_rows_alike())["its last 3 rows by the position of the first of these"]
+    assert other(torch.arange(10, 16)).tolist() == [10, 11, 12, 13, 13, 13] and other(torch.tensor([7])).tolist() == [7]
 
 
 @pytest.mark.parametrize("among", [False, True])
