@@ -30,6 +30,7 @@ class SearchClock:
         progress: is told what is being asked.
 
     Attributes:
+        begun: the second from which on it counts.
         untried: what the limit left out, in sentences; empty where the search came to its end.
     """
 
@@ -37,17 +38,17 @@ class SearchClock:
     progress: Progress = quiet
     untried: list[str] = field(default_factory=list)
     _share: float = 1.0
-    _begun: float = field(default_factory=lambda: monotonic())  # looked up then: a benchmark counts other seconds
+    begun: float = field(default_factory=lambda: monotonic())  # looked up then: a benchmark counts other seconds
 
     def check(self) -> None:
         """Raises TimeIsUp."""
-        if self.limit is not None and monotonic() - self._begun >= self._share * self.limit:
+        if self.limit is not None and monotonic() - self.begun >= self._share * self.limit:
             raise TimeIsUp
 
     @contextmanager
     def trying(self, share: float = TRYING) -> Iterator[None]:
         """Inside, the time left for confirming is not used: no more than this share of the limit is, or `LEAST`."""
-        spent = (monotonic() - self._begun) / self.limit if self.limit else 0.0
+        spent = (monotonic() - self.begun) / self.limit if self.limit else 0.0
         before, self._share = self._share, min(TRYING, max(share, spent + LEAST))
         try:
             yield

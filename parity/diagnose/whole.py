@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from parity.builders import gate_context
 from parity.compare.report import Report
-from parity.diagnose import Diagnosis, diagnose, inconclusive, renumbered, undecided
+from parity.diagnose import Diagnosis, clock, diagnose, inconclusive, renumbered, undecided
 from parity.diagnose.causes import parts_of
 from parity.diagnose.clock import SearchClock
 from parity.diagnose.company import BEHIND, BESIDE, company_cause
@@ -42,6 +42,10 @@ from parity.progress import Progress, quiet
 from parity.rounds import generate
 from parity.seam import Batched
 
+RUNS = 0.25
+"""Share of the limit that the device's own runs and the first references may take: a slow device leaves the search the
+rest all the same."""
+
 BEHIND_LIMIT = 20.0
 """Seconds for what is wrong behind another sequence: that it depends on it is known already."""
 
@@ -53,7 +57,7 @@ HISTORIES = 60
 class DiagnosisRequest:
     """What to diagnose: a run, or a device that is run now; see `parity.api.diagnose_device`.
 
-    `folder` is for runs; `limit` seconds are for the search of causes.
+    `folder` is for runs; `limit` seconds are for the search of causes and, up to `RUNS` of them, what goes before it.
     """
 
     golden: TrustedGolden
@@ -66,6 +70,7 @@ class DiagnosisRequest:
     limits: ProcessLimits | None = None
     progress: Progress = quiet
     limit: float | None = None
+    begun: float = field(default_factory=lambda: clock.monotonic())
 
 
 def diagnosed(asked: DiagnosisRequest) -> Diagnosis | list[GateCause] | None:
@@ -152,7 +157,7 @@ def _named_behind(
     limit = BEHIND_LIMIT if asked.limit is None else min(asked.limit, BEHIND_LIMIT)
     if red.free or cause.id != BEHIND.id:
         return cause
-    told = _explained(replace(asked, limit=limit), red, bounds, rerun, context)
+    told = _explained(replace(asked, limit=limit, begun=clock.monotonic()), red, bounds, rerun, context)
     if not isinstance(told, Diagnosis):
         return cause
     named = [] if told.unexplained or told.untried else [each.says for each in told.causes]
@@ -221,8 +226,9 @@ def _trials(
 ) -> tuple[PromptTrials, Sequence[CheckableHypothesis]]:
     """What tries hypotheses on the prompt that fails, and all of these."""
     reference, hypotheses = counterfactuals(asked.golden, asked.threads)
-    clock = SearchClock(asked.limit, asked.progress)
-    return PromptTrials(red.golden, red.run, red.number, bounds, reference, clock=clock), hypotheses
+    begun = max(asked.begun, clock.monotonic() - RUNS * (asked.limit or 0.0))
+    counted = SearchClock(asked.limit, asked.progress, begun=begun)
+    return PromptTrials(red.golden, red.run, red.number, bounds, reference, clock=counted), hypotheses
 
 
 def _beyond_stages(report: Report | None, gates: GateReport | None) -> Diagnosis | list[GateCause] | None:

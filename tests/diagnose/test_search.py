@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parity.diagnose import causes, clock
+from parity.diagnose import causes, clock, whole
 from parity.diagnose.clock import SearchClock, TimeIsUp
 from parity.diagnose.conditional import only
 from parity.diagnose.fitting import STEPS, VERTICES, beside_clean, clean_value, golden_section, parabolas
@@ -269,3 +269,14 @@ def test_what_a_hypothesis_leaves_at_its_bound_is_not_asked_for_a_second_one():
         for tier in pairs(stage, made):
             [*tier]
         assert bool(asked) == due, worst
+
+
+@pytest.mark.parametrize(("before", "counted"), [(2.0, 2.0), (40.0, 5.0)])
+def test_runs_before_the_search_count_for_a_quarter_of_the_limit_at_the_most(before, counted, monkeypatch):
+    monkeypatch.setattr(clock, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(whole, "counterfactuals", lambda golden, threads: (None, ()))
+    monkeypatch.setattr(whole, "PromptTrials", lambda *of, clock: clock)
+    red = SimpleNamespace(golden=None, run=None, number=0)
+    asked = SimpleNamespace(golden=None, threads=1, limit=20.0, progress=None, begun=100.0 - before)
+    made, _ = whole._trials(asked, red, None)
+    assert made.begun == 100.0 - counted
