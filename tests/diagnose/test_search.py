@@ -113,7 +113,7 @@ def test_what_fits_best_when_the_time_is_up_is_still_confirmed(tmp_path, monkeyp
     monkeypatch.setattr(clock, "monotonic", lambda: float(next(ticks)))
     monkeypatch.setattr(causes, "components", lambda *of: ())
     asked = []
-    told = SearchClock(30.0, lambda done, total, what: asked.append(what), _begun=0.0)
+    told = SearchClock(30.0, lambda done, total, what: asked.append(what), begun=0.0)
     found = explained(red(times(1.1), tmp_path), [scaled("factor", Q, 1.1), *NOTHING], told)
     assert [cause.hypothesis for cause in found.causes] == ["factor"] and found.untried, found
     assert asked[0] == f"{Q}: factor 1.1?" and next(ticks) <= 32
@@ -122,7 +122,7 @@ def test_what_fits_best_when_the_time_is_up_is_still_confirmed(tmp_path, monkeyp
 def test_a_name_for_a_part_that_is_known_is_looked_for_in_less_time(tmp_path, monkeypatch):
     ticks = iter(range(1000))
     monkeypatch.setattr(clock, "monotonic", lambda: float(next(ticks)))
-    found = explained(red(times(1.1), tmp_path), NOTHING, SearchClock(30.0, _begun=0.0))
+    found = explained(red(times(1.1), tmp_path), NOTHING, SearchClock(30.0, begun=0.0))
     ((stage, part),) = found.components
     assert (stage, part.says) == (Q, "1.1 times as large") and part.whole and next(ticks) < 20
     assert found.causes == () and found.unexplained.stage == Q and found.untried == ()
@@ -133,7 +133,7 @@ def test_a_name_has_some_time_however_long_its_part_was_looked_for(spent, until,
     """Of 100 seconds 30, or 15 more than are spent; the last 20 are for confirming."""
     now = float(spent)
     monkeypatch.setattr(clock, "monotonic", lambda: now)
-    told = SearchClock(100.0, _begun=0.0)
+    told = SearchClock(100.0, begun=0.0)
     with told.trying(clock.SHORT):
         now = until - 1.0
         told.check()
