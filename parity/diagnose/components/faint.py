@@ -53,12 +53,15 @@ def in_faint_changes(
 ) -> Component | None:
     """What might have entered, or come out, under a small change that shows over many rows and in none of them alone.
 
-    Of all changes it is the one whose own size fits: another would have to be larger or smaller than it is.
+    Of all changes it is the one whose own size fits: another would have to be larger or smaller than it is. What is
+    rounded to the device's own precision is none: that is part of the noise of any device.
     """
     x, error, sure = product.x[wrong.numbers], wrong.error / wrong.noise, []
     weight = None if product.weight is None else product.weight.astype(np.float64)
     for says, made in product.others():
         check()
+        if wrong.precision in says:
+            continue
         change = made(wrong.numbers) - x
         change = (change if weight is None else change @ weight.T) / wrong.noise
         size, met = float((change**2).sum()), float((change * error).sum())

@@ -107,7 +107,8 @@ def in_products(
     first_bias = bias_at(product)
     product_alone = ("the product but for its bias", x[:, :first_bias] @ weight[:, :first_bias].T)
     alone = [product_alone] if all(last - first == 1 for _, first, last in parts) else []
-    yield best_of(_scaled(wrong, name, part) for name, part in (*held, *_of_each_kind(held), *alone))
+    whole = (*_of_each_kind(held), *_of_each_number(held))
+    yield best_of(_scaled(wrong, name, part) for name, part in (*held, *whole, *alone))
     yield best_of(_scaled_by_row(wrong, name, part) for name, part in alone)
     yield left_out(wrong, x, weight, parts or [("", 0, x.shape[1])])
     yield counting(wrong, x, weight)
@@ -243,6 +244,15 @@ def _of_each_kind(held: Sequence[tuple[str, np.ndarray]]) -> Iterator[tuple[str,
     for name, part in held:
         kinds.setdefault(re.sub(r"(\w+) \d+$", r"every \1", name), []).append(part)
     yield from ((kind, np.sum(parts, axis=0)) for kind, parts in kinds.items() if len(parts) > 1)
+
+
+def _of_each_number(held: Sequence[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
+    """All parts of one number together: of an expert what its weight gives and its bias."""
+    numbers: dict[str, list[np.ndarray]] = {}
+    for name, part in held:
+        if found := re.search(r"\bof (\w+ \d+)$", name):
+            numbers.setdefault(f"what {found[1]} gives", []).append(part)
+    yield from ((whose, np.sum(parts, axis=0)) for whose, parts in numbers.items() if len(parts) > 1)
 
 
 def times(factor: float) -> str:
