@@ -36,9 +36,7 @@ def block_formats() -> Iterator[tuple[str, Callable[[np.ndarray], np.ndarray]]]:
             yield f"{name} by group of {size}", partial(_in_steps, size=size, levels=levels)
 
 
-def _kept(
-    values: np.ndarray, size: int, scale: Scale, dtype: type, toward: float | None = None
-) -> np.ndarray:
+def _kept(values: np.ndarray, size: int, scale: Scale, dtype: type, toward: float | None = None) -> np.ndarray:
     """Each block as numbers of a format times its scale; what lies between two goes to the even one, or the one toward
     this magnitude: weights that are packed a second time often do."""
     blocks = _blocks(values, size)

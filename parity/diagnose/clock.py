@@ -12,9 +12,9 @@ from parity.progress import Progress, quiet
 TRYING = 0.8
 """Share of the limit for trying; the rest is for confirming what fits best so far."""
 
-SHORT, LEAST = 0.3, 0.15
-"""The same where the part that is wrong is known, and only its name is missing; and what that has at the least, however
-long it took to find the part."""
+SHORT, CONFIRMING, LEAST = 0.3, 0.5, 0.15
+"""The same where the part that is wrong is known, and only its name is missing; until when one is confirmed; and what
+each of that has at the least, however long it took to find the part."""
 
 
 class TimeIsUp(Exception):

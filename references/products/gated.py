@@ -47,7 +47,9 @@ class Gated:
     def of_expert(self, expert: int, x: Tensor) -> Tensor:
         """[r, I] of one expert at rows x [r, H]."""
         gate, up = self.multiply(x, self.gate[expert]), self.multiply(x, self.up[expert])
-        return self._activated(gate, up, *(None if one is None else one[expert] for one in (self.gate_bias, self.up_bias)))
+        return self._activated(
+            gate, up, *(None if one is None else one[expert] for one in (self.gate_bias, self.up_bias))
+        )
 
     def inner(self, times: Tensor | None = None) -> Tensor:
         """[R, E, I]; each expert is given the rows so many times as large, [R, E]."""

@@ -87,7 +87,9 @@ def variants(weight: Tensor, eps: float, others: Sequence[tuple[str, Tensor]]) -
         changes |= _narrow(name, partial(kept_in, dtype=dtype), weight, eps)
     for last in range(TILE, len(weight), max(TILE, len(weight) // MOST // TILE * TILE)):
         changes[f"the mean square of the first {last} columns"] = partial(normed, by=weight, eps=eps, last=last)
-        changes[f"the squares of columns from {last} on counted twice"] = partial(_twice, by=weight, eps=eps, first=last)
+        changes[f"the squares of columns from {last} on counted twice"] = partial(
+            _twice, by=weight, eps=eps, first=last
+        )
         wider = (len(weight) / last) ** 0.5  # the sum of fewer squares, divided by all columns
         changes[f"the squares of columns from {last} on are not read"] = partial(
             normed, by=weight * wider, eps=eps * wider**2, last=last

@@ -388,6 +388,11 @@ def test_a_change_that_is_faint_is_told_by_its_own_size():
     of = WrongRows.of(rows_of(WHOLE, WHOLE + faint + noise), "bfloat16", whole=True)
     told = in_faint_changes(of, with_changes)
     assert told.says == "what happened" and told.whole
+    own = SimpleNamespace(
+        x=WHOLE, weight=None, others=lambda: [("what goes in in bfloat16", (WHOLE + faint).__getitem__)]
+    )
+    assert in_faint_changes(of, own) is None  # a device in bfloat16 rounds there anyway
+    assert in_faint_changes(replace(of, precision="float32"), own).says == "what goes in in bfloat16"
     clean = WrongRows.of(rows_of(WHOLE, WHOLE + floor * random(*WHOLE.shape, seed=18)), "bfloat16", whole=True)
     assert in_faint_changes(clean, with_changes) is None
 

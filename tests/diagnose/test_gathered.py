@@ -19,7 +19,9 @@ GOLDEN = random(sum(PASSES), 96)
 def found(device: np.ndarray) -> str:
     floor = bfloat16(GOLDEN * (1 + random(*GOLDEN.shape, seed=9) * 2e-3))
     round_ = np.repeat(np.arange(len(PASSES)), PASSES)
-    rows = StageRows(NAMES["target.logits"], GOLDEN, bfloat16(device), floor, 0 * round_, round_, np.arange(len(round_)))
+    rows = StageRows(
+        NAMES["target.logits"], GOLDEN, bfloat16(device), floor, 0 * round_, round_, np.arange(len(round_))
+    )
     wrong = WrongRows.of(rows, "bfloat16")
     return said(in_gathered_rows(replace(wrong, every=rows)))
 

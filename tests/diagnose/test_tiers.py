@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from parity.diagnose import clock
 from parity.diagnose.clock import SearchClock
 from parity.diagnose.search.stage_trials import StageTrials
 from parity.diagnose.search.tiers import PROMISING, HypothesisSearch
@@ -111,3 +112,18 @@ def test_parameters_are_fitted_before_a_cause_in_doubt_is_taken(doubted, asked, 
         patch.setattr("parity.diagnose.search.tiers.ranked_trials", list)
         confirmed, made = of.best(lambda trials: trials[-1], lambda trial: trial.id in doubted)
     assert [one.id for one in made] == asked and confirmed.id == taken
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_a_name_that_is_all_that_is_missing_is_not_confirmed_once_its_time_is_up(short, monkeypatch):
+    monkeypatch.setattr(clock, "monotonic", lambda: 85.0)
+    made = search(short=short)
+    made.clock = SearchClock(100.0, begun=0.0)
+
+    def confirm(settling):
+        made.clock.check()
+        return "named"
+
+    assert made._confirmed(confirm, []) == (None if short else "named") and made.ended == short
+    made.clock = SearchClock(100.0, begun=30.0)
+    assert made._confirmed(confirm, []) == "named"

@@ -101,7 +101,12 @@ def test_a_norm_may_take_the_root_of_the_first_row_of_a_tile_of_its_pass():
 
 
 def test_biases_may_stand_behind_the_clamp():
-    gated = Gated(X, *(torch.randn(2, 3, 48, dtype=torch.float64) for _ in range(2)), *[torch.ones(2, 3).double()] * 2, act=clamped_swiglu(1.7, 0.5))
+    gated = Gated(
+        X,
+        *(torch.randn(2, 3, 48, dtype=torch.float64) for _ in range(2)),
+        *[torch.ones(2, 3).double()] * 2,
+        act=clamped_swiglu(1.7, 0.5),
+    )
     made = dict(gated_variants(gated, 1.7, 0.5))["biases of gate and up behind the clamp"](gated)
     gate = torch.einsum("rh,eih->rei", X, gated.gate).clamp(max=0.5) + 1
     up = torch.einsum("rh,eih->rei", X, gated.up).clamp(-0.5, 0.5) + 1

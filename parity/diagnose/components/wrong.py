@@ -174,12 +174,9 @@ class WrongRows:
         return np.asarray(near & ~bad)
 
     def in_words(self) -> WrongRows:
-        """The same in the columns that are wrong, where words have them; larger numbers there have more noise."""
+        """The same in the columns that are wrong, where words have them."""
         wrong = _filled(np.sqrt(np.mean((self.error / self.noise) ** 2, axis=0)) > RED, self.tail)
-        if not wrong.any() or not ranges_of(wrong, self.tail):
-            return self
-        golden, device = (float(np.linalg.norm(side[:, wrong])) for side in (self.golden, self.device))
-        return replace(self, columns=wrong, noise=self.noise * max(1.0, device / golden if golden else 1.0))
+        return replace(self, columns=wrong) if wrong.any() and ranges_of(wrong, self.tail) else self
 
     @cached_property
     def error(self) -> np.ndarray:

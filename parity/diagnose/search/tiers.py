@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from parity.diagnose.clock import SHORT, TRYING, TimeIsUp
+from parity.diagnose.clock import CONFIRMING, SHORT, TRYING, TimeIsUp
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.ranking import Trial, ranked_trials
 from parity.diagnose.residuals import Residual
@@ -76,13 +76,25 @@ class HypothesisSearch:
             what, tiers = left.pop(0)
             for tier in tiers:
                 self._try_all(tier, made, what, [name for name, _ in left])
-                confirmed = confirm(ranked_trials(trial for trial in made if trial.settles))
+                confirmed = self._confirmed(confirm, ranked_trials(trial for trial in made if trial.settles))
                 if self.ended or self.clock.untried or (confirmed and not doubted(confirmed)):
                     return confirmed, ranked_trials(made)
                 if confirmed and what != FITTED:
                     left = [(name, further) for name, further in left if name == FITTED]
                     break
         return confirmed, ranked_trials(made)
+
+    def _confirmed(self, confirm: Callable[[Sequence[Trial]], Trial | None], settling: list[Trial]) -> Trial | None:
+        """Of these trials the one that is right on every stage and prompt; none where only a name was missing and the
+        time for it is up."""
+        if not self.short:
+            return confirm(settling)
+        try:
+            with self.clock.trying(CONFIRMING):
+                return confirm(settling)
+        except TimeIsUp:
+            self.ended = True
+            return None
 
     def _tiers(self, made: list[Trial]) -> list[tuple[str, Iterator[Iterator[Trial]]]]:
         """What is tried, in order, each in its tiers; where some passes are right, conditions go before parameters.

@@ -104,9 +104,7 @@ OWN: dict[str, Callable[[Pass], slice]] = {
 """Keys of the rows that attend themselves: what a pass may read before it is written."""
 
 
-def _written(
-    one: Pass, of: Callable[[Pass], slice], low: Callable[[Tensor], Tensor], sides: str = "kv"
-) -> Pass:
+def _written(one: Pass, of: Callable[[Pass], slice], low: Callable[[Tensor], Tensor], sides: str = "kv") -> Pass:
     some, changed = of(one), {side: getattr(one, side).clone() for side in sides}
     for held in changed.values():
         held[:, some] = low(held[:, some])
