@@ -178,7 +178,7 @@ class Covering:
     def among(self) -> str:
         """The condition alone that says most, where most of its rows are clean: what is wrong moves some of them by no
         more than noise, or asks for more than is known of them. '' where chance may have picked such rows."""
-        which, within, price = self._alone
+        _, within, price = self._alone
         gain = self._surprise[within] - price
         if not gain.size or gain.max() < 0 or self.bad < SOME * (self.bad + within[gain.argmax()]):
             return ""

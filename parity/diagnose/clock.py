@@ -17,6 +17,11 @@ SHORT, CONFIRMING, LEAST = 0.3, 0.5, 0.15
 each of that has at the least, however long it took to find the part."""
 
 
+def now() -> float:
+    """The second it is, as `monotonic` counts: looked up here, for a benchmark counts other seconds."""
+    return monotonic()
+
+
 class TimeIsUp(Exception):
     """The limit is reached before the next counterfactual run."""
 
@@ -38,17 +43,17 @@ class SearchClock:
     progress: Progress = quiet
     untried: list[str] = field(default_factory=list)
     _share: float = 1.0
-    begun: float = field(default_factory=lambda: monotonic())  # looked up then: a benchmark counts other seconds
+    begun: float = field(default_factory=now)
 
     def check(self) -> None:
         """Raises TimeIsUp."""
-        if self.limit is not None and monotonic() - self.begun >= self._share * self.limit:
+        if self.limit is not None and now() - self.begun >= self._share * self.limit:
             raise TimeIsUp
 
     @contextmanager
     def trying(self, share: float = TRYING) -> Iterator[None]:
         """Inside, the time left for confirming is not used: no more than this share of the limit is, or `LEAST`."""
-        spent = (monotonic() - self.begun) / self.limit if self.limit else 0.0
+        spent = (now() - self.begun) / self.limit if self.limit else 0.0
         before, self._share = self._share, min(TRYING, max(share, spent + LEAST))
         try:
             yield

@@ -23,8 +23,8 @@ def sampled_gap(before: Recorded, after: Recorded, stage: str) -> np.ndarray | N
     if any(before[place].dtype.kind in "iub" for place in places):
         return None
     apart = np.concatenate([(after[place].astype(np.float32) - before[place]).ravel() for place in places])
-    places = np.random.default_rng(0).integers(0, len(apart), SAMPLED)  # every so many would miss whole columns
-    some: np.ndarray = apart[places] if len(apart) > SAMPLED else apart
+    drawn = np.random.default_rng(0).integers(0, len(apart), SAMPLED)  # every so many would miss whole columns
+    some: np.ndarray = apart[drawn] if len(apart) > SAMPLED else apart
     some[~np.isfinite(some)] = np.nan
     return some
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from parity.builders import gate_context
 from parity.compare.report import Report
-from parity.diagnose import Diagnosis, clock, diagnose, inconclusive, renumbered, undecided
+from parity.diagnose import Diagnosis, diagnose, inconclusive, renumbered, undecided
 from parity.diagnose.causes import parts_of
-from parity.diagnose.clock import SearchClock
+from parity.diagnose.clock import SearchClock, now
 from parity.diagnose.company import BEHIND, BESIDE, company_cause
 from parity.diagnose.failing_run import (
     MODES,
@@ -70,7 +70,7 @@ class DiagnosisRequest:
     limits: ProcessLimits | None = None
     progress: Progress = quiet
     limit: float | None = None
-    begun: float = field(default_factory=lambda: clock.monotonic())
+    begun: float = field(default_factory=now)
 
 
 def diagnosed(asked: DiagnosisRequest) -> Diagnosis | list[GateCause] | None:
@@ -157,7 +157,7 @@ def _named_behind(
     limit = BEHIND_LIMIT if asked.limit is None else min(asked.limit, BEHIND_LIMIT)
     if red.free or cause.id != BEHIND.id:
         return cause
-    told = _explained(replace(asked, limit=limit, begun=clock.monotonic()), red, bounds, rerun, context)
+    told = _explained(replace(asked, limit=limit, begun=now()), red, bounds, rerun, context)
     if not isinstance(told, Diagnosis):
         return cause
     named = [] if told.unexplained or told.untried else [each.says for each in told.causes]
@@ -226,7 +226,7 @@ def _trials(
 ) -> tuple[PromptTrials, Sequence[CheckableHypothesis]]:
     """What tries hypotheses on the prompt that fails, and all of these."""
     reference, hypotheses = counterfactuals(asked.golden, asked.threads)
-    begun = max(asked.begun, clock.monotonic() - RUNS * (asked.limit or 0.0))
+    begun = max(asked.begun, now() - RUNS * (asked.limit or 0.0))
     counted = SearchClock(asked.limit, asked.progress, begun=begun)
     return PromptTrials(red.golden, red.run, red.number, bounds, reference, clock=counted), hypotheses
 

@@ -26,8 +26,8 @@ class Gated:
     """The operands of the inner half: x [R, H], gate and up [E, I, H] with biases [E, I] (None where there are none).
 
     `act` makes the inner activation of gate and up; `multiply` x [r, H] by weights [..., I, H] gives [r, ..., I].
-    `of_gate` are the rows [R, H] that gate multiplies, where they are others; `before` is what is done to gate and up in
-    front of their biases.
+    `of_gate` are the rows [R, H] that gate multiplies, where they are others; `before` is what is done to gate and up
+    in front of their biases.
     """
 
     x: Tensor

@@ -110,7 +110,8 @@ def _sharded(x: Tensor, by: Tensor, eps: float, shards: int) -> Tensor:
 
 def _mean_of_roots(x: Tensor, by: Tensor, eps: float, shards: int) -> Tensor:
     each = x.unflatten(-1, (shards, -1)).square().mean(-1) + eps
-    return x / each.sqrt().mean(-1, keepdim=True) * by
+    root: Tensor = each.sqrt().mean(-1, keepdim=True)
+    return x / root * by
 
 
 def _behind_root(x: Tensor, by: Tensor, eps: float) -> Tensor:

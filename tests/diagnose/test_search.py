@@ -267,7 +267,7 @@ def test_what_a_hypothesis_leaves_at_its_bound_is_not_asked_for_a_second_one():
             for one, after in ((NOTHING[0], left), (NOTHING[1], replace(left, error=0.9)))
         ]
         for tier in pairs(stage, made):
-            [*tier]
+            list(tier)
         assert bool(asked) == due, worst
 
 

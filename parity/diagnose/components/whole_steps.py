@@ -9,7 +9,6 @@ import numpy as np
 from parity.block_formats import LEVELS
 from parity.diagnose.components.wrong import NEARLY_ALL, Component, WrongRows
 
-
 EXACT = 2.0**-8
 """How far a step of the scale is off, relative: the number and the scale are rounded to bfloat16 both."""
 

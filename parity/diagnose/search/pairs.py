@@ -18,8 +18,8 @@ BESIDE = 32
 """The hypotheses with which a leader is tried: those that leave least if both do together what they do apart."""
 
 NEARLY, AT_THE_BOUND = 0.95, 2.0
-"""What explains so much and leaves no more than so many times its bound is not asked what else is wrong: a device that does the same wrong
-thing rounds it otherwise, and one of many hypotheses beside it would take some of that away."""
+"""What explains so much and leaves no more than so many times its bound is not asked what else is wrong: a device that
+does the same wrong thing rounds it otherwise, and one of many hypotheses beside it would take some of that away."""
 
 
 def pairs(stage: StageTrials, made: Sequence[Trial]) -> Iterator[Iterator[Trial]]:
