@@ -39,6 +39,7 @@ HELD = {
     18: (36, 18, 1),
     19: (60, 30, 0),
     20: (60, 30, 2),
+    21: (60, 30, 0),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 

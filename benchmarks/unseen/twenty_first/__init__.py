@@ -1,0 +1,1 @@
+"""The twenty-first set: sixty defects, thirty of them conditional."""
