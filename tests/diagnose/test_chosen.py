@@ -115,3 +115,34 @@ def test_another_rank_of_some_rows_is_no_rule_where_nothing_tells_which():
     half = chosen(np.where(np.arange(ROWS) % 2, NEXT, BEST))
     assert "the choice of rank 2" in " ".join(rules_of_one(half, True))
     assert not list(rules_of_one(half, False))
+
+
+def repeating(of_best: bool, ever: bool) -> np.ndarray:
+    """The choices of rounds of four rows that look back to what was best, or chosen, in the row before or in all."""
+    ranked, made = np.argsort(-PAIRS, axis=1), []
+    for row in range(len(PAIRS)):
+        seen = made[row - row % 4 : row] if ever else made[row - 1 : row] if row % 4 else []
+        if of_best:
+            seen = [ranked[row - 1, 0]] if row % 4 else []
+        made.append(next(one for one in ranked[row] if one not in seen))
+    return np.array(made)
+
+
+PAIRS = np.random.default_rng(8).normal(size=(60, 5))
+"""Scores of five columns: rows beside each other often have one best."""
+
+
+@pytest.mark.parametrize(
+    ("of_best", "ever", "says"),
+    [
+        (False, False, "the best that is not the choice of the row before"),
+        (True, False, "the best that is not the best of the row before"),
+        (False, True, "the best that is not a choice of a row before"),
+    ],
+)
+def test_choices_that_do_not_repeat_are_told_by_what_they_look_back_to(of_best, ever, says):
+    best, tokens = PAIRS.argmax(axis=1), np.arange(5)
+    taken = repeating(of_best, ever)
+    made = Chosen(PAIRS, best, taken, (best, taken), tokens, np.arange(60) % 4)
+    rules = [rule for rule in rules_of_one(made, False) if rule.startswith("the best that is not")]
+    assert rules[0] == says

@@ -98,8 +98,9 @@ def rules_of_one(chosen: Chosen, told: bool) -> Iterator[str]:
     if (chosen.theirs >= 0).all() and (chosen.mine >= 0).all():
         if _makes(np.abs(chosen.scores), chosen):
             yield "the largest magnitude, whatever its sign"
-        if _makes_all(_without_repeats(chosen), chosen):
-            yield "the best that is not the choice of the row before"
+        looked = [(says, taken) for says, taken in _without_repeats(chosen) if _makes_all(taken, chosen)]
+        looked.sort(key=lambda rule: -int((rule[1] == chosen.theirs).sum()))
+        yield from (f"the best that is not {says}" for says, _ in looked)
         yield from _never(chosen)
         yield from _inside(chosen)
         yield from _of_rank(chosen) if told else ()
@@ -175,14 +176,23 @@ def _never(chosen: Chosen) -> Iterator[str]:
         yield f"columns {first} to {last} are never chosen" if last > first else f"column {first} is never chosen"
 
 
-def _without_repeats(chosen: Chosen) -> np.ndarray:
-    """The best column of each row that is not what the row before in its pass takes, [R]."""
-    made: list[int] = []
-    for best, place in zip(
-        np.argsort(-chosen.scores, axis=1, kind="stable")[:, :2].tolist(), chosen.places, strict=True
+DEEPEST = 9
+"""Best columns of a row that rows before it may have taken: more drafts than a pass has."""
+
+
+def _without_repeats(chosen: Chosen) -> Iterator[tuple[str, np.ndarray]]:
+    """The best column of each row but for what rows before it in its pass have, [R], each with what that is."""
+    ranked = np.argsort(-chosen.scores, axis=1, kind="stable")[:, :DEEPEST]
+    for says, of in (
+        ("the choice of the row before", lambda made, row, place: made[row - 1 : row]),
+        ("the best of the row before", lambda made, row, place: [int(ranked[row - 1, 0])]),
+        ("a choice of a row before", lambda made, row, place: made[row - place : row]),
     ):
-        made.append(best[1] if place and made and made[-1] == best[0] else best[0])
-    return np.array(made)
+        made: list[int] = []
+        for row, (best, place) in enumerate(zip(ranked.tolist(), chosen.places.tolist(), strict=True)):
+            left = [one for one in best if not place or one not in of(made, row, place)]
+            made.append(left[0] if left else best[0])
+        yield says, np.array(made)
 
 
 def _makes_all(taken: np.ndarray, chosen: Chosen) -> bool:
