@@ -34,6 +34,11 @@ vocabulary("d2t-plus-one", "d2t: plus one")(lambda ids, d2t: ids + d2t[ids] + 1)
 vocabulary("d2t-row-before", "d2t: of the row before")(lambda ids, d2t: ids + d2t[(ids - 1).clamp(0)])
 vocabulary("d2t-row-behind", "d2t: of the row behind")(lambda ids, d2t: ids + d2t[(ids + 1).clamp(max=len(d2t) - 1)])
 
+round_offsets = vocabulary.part(drafters=PARALLEL)
+round_offsets("d2t-of-first-draft", "d2t: of the round's first draft")(lambda ids, d2t: ids + d2t[ids[..., :1]])
+round_offsets("d2t-of-last-draft", "d2t: of the round's last draft")(lambda ids, d2t: ids + d2t[ids[..., -1:]])
+round_offsets("d2t-of-draft-before", "d2t: of the draft before")(lambda ids, d2t: ids + d2t[ids.roll(1, -1)])
+
 Choose = Callable[[Tensor], Tensor]
 
 

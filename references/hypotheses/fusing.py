@@ -135,14 +135,20 @@ def _(loop: Loop, order: tuple[int, ...]) -> Mutation:
     return changed(loop.drafter.fc.weight, lambda w: torch.cat([w.split(chunk, 1)[place] for place in order], 1))
 
 
+INTERLEAVED = {"": False, ", as its columns lie; the taps are in runs": True}
+"""Which of the two is taken element by element: what fc's columns are taken for, or how they lie."""
+
+
 @fuse(
     "fuse-interleaved",
-    "fc takes the taps interleaved element by element",
+    "fc takes the taps interleaved element by element{value}",
+    values=INTERLEAVED,
     fix="stack and reshape instead of concatenation along the hidden axis",
 )
-def _(loop: Loop, value: None) -> Mutation:
+def _(loop: Loop, value: str) -> Mutation:
     chunk = loop.target.config.hidden_size
-    return changed(loop.drafter.fc.weight, lambda w: w.unflatten(1, (chunk, -1)).transpose(1, 2).flatten(1))
+    runs = (-1, chunk) if INTERLEAVED[value] else (chunk, -1)
+    return changed(loop.drafter.fc.weight, lambda w: w.unflatten(1, runs).transpose(1, 2).flatten(1))
 
 
 @fuse(

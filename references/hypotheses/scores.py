@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from parity.references.hypotheses.caches import FORMS
 from parity.references.hypotheses.catalogue import FACTOR, Family, Fit, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.masks import OUT, Attend, attending, seen_keys
 from parity.references.hypotheses.mutating import Layers, changed, head_counts, reweighted, target_layers, together
 
 scores = Family(stages=OUT)
+
+EIGHT_BITS = ("float8 e4m3", "float8 e5m2")
+"""Formats in which a kernel hands the softmax's weights to its second product."""
 
 
 @scores.both(
@@ -143,3 +148,16 @@ def _(attend: Attend, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 )
 def _(attend: Attend, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return _divided_anew(attend(q, k, v, mask), _weights(attend, q, k, v, mask))
+
+
+def _kept(attend: Attend, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, low: Callable[[Tensor], Tensor]) -> Tensor:
+    """Attention by weights in fewer bits; what they are rounded by is not made up for."""
+    weights = low(_weights(attend, q, k, v, mask))
+    values = v.repeat_interleave(weights.shape[2] // v.shape[1], 1).float()
+    return torch.einsum("bsnt,bntd->bsnd", weights, values).to(v.dtype)
+
+
+for form in EIGHT_BITS:
+    softmax.both(
+        f"attn-weights-{form.split()[-1]}", f"the softmax's weights are kept in {form} before they multiply the values"
+    )(partial(_kept, low=FORMS[form]))

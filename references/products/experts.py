@@ -13,6 +13,7 @@ from torch import Tensor
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.hypotheses.routing import running
 from parity.references.products.activations import clamped_swiglu
+from parity.references.products.few_rows import of_few_rows
 from parity.references.products.gated import Gated, Variant, of_earlier_rows, with_other
 from parity.references.products.gated_changes import variants
 from parity.references.products.product import LARGE, NARROW, STEPS, Changed, Made, Product, kept_in
@@ -96,6 +97,8 @@ def mixture(loop: Any, side: str, number: int, layer: Any, stack: ExitStack) -> 
             of_passes = (*_of_tiles(shares), *_of_one_row(shares), *of_loads(shares), *among_those_that_run(shares))
             for says, other in (*by_scores, *of_passes):
                 yield says, partial(weighed, right, other, other)
+            for says, others_of_few in of_few_rows(gated, right, shares):
+                yield says, partial(weighed, *others_of_few)
             for says, other in of_other_places(right, shares):
                 yield says, partial(weighed, other, share, share)
 

@@ -124,10 +124,19 @@ def _narrow(name: str, low: Norm, weight: Tensor, eps: float) -> dict[str, Norm]
     return {
         f"the norm's input in {name}": lambda x: normed(low(x), weight, eps),
         f"the norm's squares in {name}": lambda x: _by(x, low(x.square()).mean(-1, True), weight, eps),
+        f"the norm's squares added one by one in {name}": lambda x: _by(x, _one_by_one(x, low), weight, eps),
         f"the norm's mean square in {name}": lambda x: _by(x, low(x.square().mean(-1, True)), weight, eps),
         f"the norm's inverse root in {name}": lambda x: x * low(normed_by(x, eps)) * weight,
         f"the normed rows in {name} before the weight": lambda x: low(normed(x, ones, eps)) * weight,
     }
+
+
+def _one_by_one(x: Tensor, low: Norm) -> Tensor:
+    """Mean squares [R, 1] whose sum, and each square, is rounded behind every column."""
+    total = torch.zeros_like(x[:, 0])
+    for column in low(x.square()).unbind(1):
+        total = low(total + column)
+    return total[:, None] / x.shape[1]
 
 
 def _by(x: Tensor, square: Tensor, weight: Tensor, eps: float) -> Tensor:

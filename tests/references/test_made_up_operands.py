@@ -138,8 +138,9 @@ def test_shares_without_the_routers_bias_are_a_softmax_of_the_rest():
 
 def test_keys_of_a_tile_that_a_buffer_had_before():
     keys = torch.arange(10.0)[None, :, None]
-    assert _of_tile_before(keys, 3, every=1)[0, :, 0].tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 5, 6]
-    assert _of_tile_before(keys, 3, every=2)[0, :, 0].tolist() == [0, 1, 2, 0, 1, 2, 6, 7, 8, 6]
+    every = _of_tile_before(keys, 3, lambda number: number > 0)[0, :, 0]
+    assert every.tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 5, 6]
+    assert _of_tile_before(keys, 3, lambda number: number == 1)[0, :, 0].tolist() == [0, 1, 2, 0, 1, 2, 6, 7, 8, 9]
 
 
 def test_a_block_keeps_its_codes_and_has_the_scales_of_another():

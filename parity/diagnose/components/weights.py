@@ -14,6 +14,9 @@ from parity.diagnose.components.wrong import Component, WrongRows, best_of
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Columns by which an input may be off: by one, or by a tile."""
 
+RUNS = (2, 3, 4, 8)
+"""Runs of inputs, taps or ranks, that may be read in turn."""
+
 TILES = (128, 64, 32, 16, 8)
 """Columns of a tile that may meet another tile's weight."""
 
@@ -53,6 +56,19 @@ def _moved(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) ->
                 made.append((name, (held[:, order] - held) @ weight[:, first:last].T))
         if made:
             yield in_all_or_some(wrong, says, np.sum([part for _, part in made], axis=0), made)
+    inputs = x.shape[1] - sum(last - first == 1 for _, first, last in parts)
+    for says, order in _dealt(inputs):
+        held = x[:, :inputs]
+        yield wrong.judged(f"{wrong.where}{says}", (held[:, order] - held) @ weight[:, :inputs].T, 1)
+
+
+def _dealt(width: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Orders of all inputs, over their parts, as of runs that are read in turn."""
+    places = np.arange(width)
+    for runs in RUNS:
+        if width % runs == 0:
+            yield f"inputs of {runs} runs in turn meet the weight", places.reshape(runs, -1).T.ravel()
+            yield f"inputs in turn for {runs} runs meet the weight", places.reshape(-1, runs).T.ravel()
 
 
 def _orders(width: int) -> Iterator[tuple[str, np.ndarray]]:

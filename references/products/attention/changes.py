@@ -33,11 +33,12 @@ def of_operands() -> Iterator[tuple[str, Variant]]:
             yield f"{what} in {name}", partial(_changed, sides=side, change=partial(kept_in, dtype=dtype))
     for what, sides in {"keys": "k", "values": "v", "keys and values": "kv"}.items():
         for tile in TILES:
-            for says, every in (
-                (f"of the tile of {tile} before, from its second on", 1),
-                (f"of each pair's first tile of {tile}", 2),
+            for says, which in (
+                (f"of the tile of {tile} before, from its second on", lambda number: number > 0),
+                (f"of each pair's first tile of {tile}", lambda number: number % 2 == 1),
+                (f"of the first tile of {tile} in place of the second's", lambda number: number == 1),
             ):
-                change = partial(_of_tile_before, tile=tile, every=every)
+                change = partial(_of_tile_before, tile=tile, which=which)
                 yield f"the {what} {says}", partial(_changed, sides=sides, change=change)
     for what, side in {"keys": "k", "values": "v"}.items():
         for step, where in ((1, "before"), (-1, "behind")):
@@ -51,11 +52,10 @@ TILES = (8, 16, 32, 64, 128)
 """Keys that a kernel may load together."""
 
 
-def _of_tile_before(x: Tensor, tile: int, every: int) -> Tensor:
-    """Rows [G, T, D] that a buffer had before: of each tile but the first, or of every second one."""
+def _of_tile_before(x: Tensor, tile: int, which: Callable[[Tensor], Tensor]) -> Tensor:
+    """Rows [G, T, D] that a buffer had before, in these of the tiles by number."""
     places = torch.arange(x.shape[1])
-    late = places // tile % 2 == 1 if every == 2 else places >= tile
-    return x[:, torch.where(late, places - tile, places)]
+    return x[:, torch.where(which(places // tile), places - tile, places)]
 
 
 def of_scores() -> Iterator[tuple[str, Variant]]:
