@@ -21,6 +21,7 @@ from parity.references.hypotheses import (
     fusing,
     heads,
     inputs,
+    likely_drafts,
     loading,
     lookup,
     masks,
@@ -59,6 +60,7 @@ QUANTISED = (quantised.formats, quantised.scales)
 DECISIONS = (
     *(choosing.vocabulary, choosing.choice, choosing.reading),
     *(accepting.matching, accepting.comparing, accepting.emitting, accepting.cutting, accepting.showing),
+    likely_drafts.likely,
     *(rolled_back.rollback, caches.sided, caches.rings),
     *(stale.stale, surplus.seeds, starting.starts),
     *(ahead.early, ahead.starting, ahead.telling),

@@ -144,6 +144,7 @@ TABLES = NARROW | {"int8 with one scale": _in_steps}
 def _(loop: Loop, form: str, side: str) -> Mutation:
     return changed(_embedding(loop, side), TABLES[form])
 
+
 kept = Family(by_side=True, stages=LOGITS, values=NARROW, cost=LATER)
 
 

@@ -220,6 +220,11 @@ def of_loads(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
         yield f"experts that run {few} row{'s' * (few > 1)} of a pass or fewer give nothing", share * (loads > few)
     for few in reversed(FEW):
         yield f"experts give nothing behind their first {few} row{'s' * (few > 1)} of a pass", share * (places <= few)
+    for rows in reversed(TILES):
+        late = share * (places > rows)
+        for step, where in ((1, "behind"), (-1, "before")):
+            says = f"rows behind the first {rows} of a pass that an expert runs are run by the expert {where}"
+            yield says, share - late + late.roll(step, 1)
     yield "experts give nothing at their first row of a pass", share * (places != 1)
     yield "experts give nothing at their last row of a pass", share * (places != loads)
 

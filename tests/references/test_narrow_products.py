@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from parity.references.products.activations import activations, clamped_swiglu
+from parity.references.products.activations import activations, clamped_swiglu, swiglu
 from parity.references.products.attention.tiles import _sink_of_the_first
-from parity.references.products.experts import _by_scores, among_those_that_run, other_shares
+from parity.references.products.experts import _by_scores, among_those_that_run, of_loads, other_shares
+from parity.references.products.few_rows import of_few_rows
 from parity.references.products.gated import Gated
 from parity.references.products.gated_changes import variants as gated_variants
 from parity.references.products.norms import _other_rows, variants
@@ -84,6 +85,33 @@ def test_each_shard_of_the_columns_may_have_a_mean_square_of_its_own(shards):
     width = 48 // shards
     own = X[:, :width] / (X[:, :width].square().mean(-1, keepdim=True) + EPS).sqrt() * WEIGHT[:width]
     torch.testing.assert_close(made[:, :width], own)
+
+
+def test_squares_added_one_by_one_in_bfloat16_stop_growing():
+    ones = torch.ones(2, 512, dtype=torch.float64)
+    made = dict(variants(ones[0], 0.0, []))["the norm's squares added one by one in bfloat16"](ones)
+    torch.testing.assert_close(made, ones * (512 / 256) ** 0.5)  # 257 is no number of eight bits
+
+
+def test_experts_of_few_rows_may_run_otherwise():
+    gated = Gated(X[:3, :8], *(torch.randn(2, 40, 8, dtype=torch.float64) for _ in range(2)), None, None, swiglu)
+    shares = [torch.tensor([[0.4, 0.6], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)]
+    right = gated.inner()
+    made = dict(of_few_rows(gated, right, shares))
+    inner, of_inner, of_bias = made["inputs of down from 32 on left out of experts that run 1 row of a pass or fewer"]
+    assert not inner[0, 0, 32:].any() and torch.equal(inner[:, 1], right[:, 1]) and torch.equal(inner[1:], right[1:])
+    assert torch.equal(of_inner, shares[0]) and torch.equal(of_bias, shares[0])
+    *_, of_bias = made["no bias of down of experts that run 1 row of a pass or fewer"]
+    assert of_bias.tolist() == [[0.0, 0.6], [0.0, 1.0], [0.0, 1.0]]
+    alone = dict(of_few_rows(gated.at(slice(1, 3)), right[1:], [shares[0][1:]]))
+    assert alone and not any("run 1 row" in says for says in alone)
+
+
+def test_rows_behind_an_experts_first_tile_may_be_run_by_the_next_one():
+    share = torch.zeros(10, 3, dtype=torch.float64)
+    share[:, 1] = 1.0
+    made = dict(of_loads([share]))["rows behind the first 8 of a pass that an expert runs are run by the expert behind"]
+    assert made[:8].tolist() == share[:8].tolist() and made[8:].tolist() == [[0.0, 0.0, 1.0]] * 2
 
 
 @pytest.mark.parametrize("shards", [2, 3])

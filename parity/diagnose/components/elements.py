@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from math import ceil, log2, sqrt
 
 import numpy as np
 
@@ -23,6 +24,9 @@ FINE = {8: "as bfloat16 does", 11: "as float16 does"}
 
 DEAREST = 10 * RED**2
 """What another run of columns costs, in squares of a row's noise for each row: ten columns that are surely wrong."""
+
+ROUNDED = 0.005
+"""How far a factor is off that was fitted to numbers in bfloat16."""
 
 VAGUE = 10
 """Numbers that a factor of each row, or column, counts besides its own: what it comes of says more, and is asked."""
@@ -60,15 +64,26 @@ def _factors(wrong: WrongRows) -> Iterator[Component | None]:
     product = golden * device
     one = float(product.sum() / max(square.sum(), 1e-300))
     size = "missing" if abs(one) < FULL else f"{one:.4g} times as large"
-    yield wrong.judged(f"{wrong.where}{size}", (one - 1) * golden, 1)
+    found = wrong.judged(f"{wrong.where}{size}", (one - 1) * golden, 1)
+    yield vague(found) if as_of_padding(one, wrong.golden.shape[1]) else found
     for axis, says in (
         (0, "each column {} its own factor ({:.3g} to {:.3g}): a norm's weight, or scales by channel"),
         (1, "each row {} its own factor ({:.3g} to {:.3g}): what a norm divides by, or a scale by row"),
     ):
         factor = product.sum(axis=axis, keepdims=True) / np.maximum(square.sum(axis=axis, keepdims=True), 1e-300)
         told = says.format("has", factor.min(), factor.max())
-        found = wrong.judged(f"{wrong.where}{told}", (factor - 1) * golden, factor.size)
-        yield found and replace(found, numbers=found.numbers + VAGUE)
+        yield vague(wrong.judged(f"{wrong.where}{told}", (factor - 1) * golden, factor.size))
+
+
+def vague(found: Component | None) -> Component | None:
+    """The same, behind what says where it comes from."""
+    return found and replace(found, numbers=found.numbers + VAGUE)
+
+
+def as_of_padding(factor: float, width: int) -> bool:
+    """Whether a factor is that of a norm whose mean square is over a power of two in place of so many columns."""
+    padded = 2.0 ** ceil(log2(width))
+    return padded > width and abs(factor / sqrt(padded / width) - 1) < ROUNDED
 
 
 def _constant(wrong: WrongRows) -> Component | None:

@@ -13,6 +13,7 @@ import numpy as np
 from parity.diagnose.components.columns import contraction, counting, entered, left_out
 from parity.diagnose.components.drawn import in_drawn_weights
 from parity.diagnose.components.each_part import NUMBERED, Numbered, in_each_part, kept
+from parity.diagnose.components.elements import as_of_padding, vague
 from parity.diagnose.components.few_rows import FewRows
 from parity.diagnose.components.frequencies import TurnedKeys
 from parity.diagnose.components.in_heads import in_attention
@@ -108,7 +109,8 @@ def in_products(
     product_alone = ("the product but for its bias", x[:, :first_bias] @ weight[:, :first_bias].T)
     alone = [product_alone] if all(last - first == 1 for _, first, last in parts) else []
     whole = (*_of_each_kind(held), *_of_each_number(held))
-    yield best_of(_scaled(wrong, name, part) for name, part in (*held, *whole, *alone))
+    yield best_of(_scaled(wrong, name, part) for name, part in (*held, *whole))
+    yield best_of(_scaled(wrong, name, part, first_bias) for name, part in alone)
     yield best_of(_scaled_by_row(wrong, name, part) for name, part in alone)
     yield left_out(wrong, x, weight, parts or [("", 0, x.shape[1])])
     yield counting(wrong, x, weight)
@@ -221,13 +223,14 @@ def led_back(wrong: WrongRows, product: StageProduct) -> WrongRows | None:
     return WrongRows(rows, *sides, tail, every, numbers[found], wrong.precision).in_words()
 
 
-def _scaled(wrong: WrongRows, name: str, part: np.ndarray) -> Component | None:
-    """One part with another factor."""
+def _scaled(wrong: WrongRows, name: str, part: np.ndarray, width: int = 0) -> Component | None:
+    """One part with another factor; `width` is that of what enters, where the part is all that is made of it."""
     size = float((part**2).sum())
     if size == 0:
         return None
     factor = 1 + float((part * wrong.error[:, wrong.columns]).sum()) / size
-    return wrong.judged(f"{wrong.where}{name} {times(factor)}", (factor - 1) * part, 1)
+    found = wrong.judged(f"{wrong.where}{name} {times(factor)}", (factor - 1) * part, 1)
+    return vague(found) if width and as_of_padding(factor, width) else found
 
 
 def _scaled_by_row(wrong: WrongRows, name: str, part: np.ndarray) -> Component | None:
