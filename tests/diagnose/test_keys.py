@@ -85,6 +85,16 @@ def unscaled(row, size):
     return row.seen * np.append(times[:, split[:-1]], np.zeros((HEADS, 1)), axis=1)
 
 
+def beside_the_sink(row, at):
+    """The sink is one of the scores of its split, and by that one's maximum."""
+    weights, split = by_split(row, 16)
+    tops = np.stack([weights[:, split == one].max(axis=1) for one in range(KEYS // 16)], axis=1)
+    last = int(np.flatnonzero((tops > 0).any(axis=0))[at])
+    tops[:, last] = np.maximum(tops[:, last], np.exp(row.sinks))
+    times = tops[:, [last]] / np.where(tops > 0, tops, np.inf)
+    return row.seen * np.append(times[:, split[:-1]], np.zeros((HEADS, 1)), axis=1)
+
+
 def zeros(row):
     held = seen(row) * ~np.isin(row.positions, [20, 21])
     held[-1] = 2
@@ -101,6 +111,8 @@ RULES = {
     ),
     "splits of 16 keys count alike, whatever their keys weigh": lambda row: averaged(row, 16),
     "splits of 16 keys meet without a common maximum": lambda row: unscaled(row, 16),
+    "splits of 16 keys meet without a common maximum, the sink in the last": lambda row: beside_the_sink(row, -1),
+    "splits of 16 keys meet without a common maximum, the sink in the first": lambda row: beside_the_sink(row, 0),
     "the key 1 positions ahead is seen too": lambda row: seen(row) + (row.positions == row.position + 1),
     "keys at positions 32 to 39 are what stands 16 positions before": misread,
     "keys at positions 20 to 21 are zeros": zeros,

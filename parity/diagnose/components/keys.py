@@ -14,6 +14,7 @@ from math import inf
 
 import numpy as np
 
+from parity.diagnose.components.key_splits import splits
 from parity.diagnose.components.seen_keys import (
     KeyChange,
     KeyRule,
@@ -23,7 +24,6 @@ from parity.diagnose.components.seen_keys import (
     leaking,
     rules,
     sharper,
-    splits,
 )
 from parity.diagnose.components.wrong import CERTAIN, DOWN_TO_NOISE, Component, WrongRows, best_of
 

@@ -250,34 +250,3 @@ def capped(most: float, of_sinks: bool) -> KeyRule:
         return np.asarray(keys.seen * np.exp(more))
 
     return times
-
-
-SPLITS = (16, 32, 64, 128)
-"""Keys over which a kernel may take a softmax of its own before the sums of all meet."""
-
-
-def splits(longest: int) -> Iterator[tuple[str, KeyRule]]:
-    """Wrong ways in which the sums of splits meet, of rows that see so many keys at the most."""
-    for size in SPLITS:
-        if size < longest:
-            yield (
-                f"splits of {size} keys count alike, whatever their keys weigh",
-                partial(_split, size=size, alike=True),
-            )
-            yield f"splits of {size} keys meet without a common maximum", partial(_split, size=size, alike=False)
-
-
-def _split(keys: Keys, size: int, alike: bool) -> np.ndarray:
-    """How often each key counts, [N, T], by the sum or the maximum of its split."""
-    shown = np.where(keys.seen, keys.scores, -np.inf)
-    which = np.where(keys.seen, keys.positions // size, -1)
-    largest = shown.max(axis=1, keepdims=True)
-    whole = np.exp(shown - largest)
-    times = np.zeros(shown.shape)
-    each = [which == one for one in np.unique(which[keys.seen])]
-    for split in each:
-        if alike:
-            times[:, split] = whole.sum(axis=1, keepdims=True) / len(each) / whole[:, split].sum(axis=1, keepdims=True)
-        else:
-            times[:, split] = np.exp(largest - shown[:, split].max(axis=1, keepdims=True))
-    return times
