@@ -125,26 +125,6 @@ NARROW = {form: low for form, low in STORED.items() if form != "bfloat16"}
 """Formats that a loader, or one path of a kernel, keeps a head in; a checkpoint's own is bfloat16."""
 
 
-def _in_steps(table: Tensor) -> Tensor:
-    step = table.abs().max() / 127
-    return (table / step).round() * step
-
-
-TABLES = NARROW | {"int8 with one scale": _in_steps}
-
-
-@weights.both(
-    "load-embed-narrow",
-    "its embeddings are kept in {value}",
-    stages={"target": ("target.embed",), "drafter": ("drafter.layers.0.attn_out",)},
-    values=TABLES,
-    fit=None,
-    fix="the embeddings in the checkpoint's dtype",
-)
-def _(loop: Loop, form: str, side: str) -> Mutation:
-    return changed(_embedding(loop, side), TABLES[form])
-
-
 kept = Family(by_side=True, stages=LOGITS, values=NARROW, cost=LATER)
 
 
@@ -156,6 +136,26 @@ kept = Family(by_side=True, stages=LOGITS, values=NARROW, cost=LATER)
 )
 def _(loop: Loop, form: str, side: str) -> Mutation:
     return changed(head_of(loop, side).weight, NARROW[form])
+
+
+def _in_steps(table: Tensor) -> Tensor:
+    step = table.abs().max() / 127
+    return (table / step).round() * step
+
+
+TABLES = NARROW | {"int8 with one scale": _in_steps}
+
+
+@kept.both(
+    "load-embed-narrow",
+    "its embeddings are kept in {value}",
+    stages={"target": ("target.embed",), "drafter": ("drafter.layers.0.attn_out",)},
+    values=TABLES,
+    cost=1,
+    fix="the embeddings in the checkpoint's dtype",
+)
+def _(loop: Loop, form: str, side: str) -> Mutation:
+    return changed(_embedding(loop, side), TABLES[form])
 
 
 logits = Family(by_side=True, stages=LOGITS, cost=LATER)

@@ -12,11 +12,12 @@ import pytest
 from parity.compare.rows import StageRows
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components import ENOUGH, _is_near
-from parity.diagnose.components.elements import in_elements
+from parity.diagnose.components.elements import as_of_padding, in_elements
 from parity.diagnose.components.faint import in_faint_changes, in_faint_parts
 from parity.diagnose.components.products import in_products
 from parity.diagnose.components.roundings import _formats, in_roundings
 from parity.diagnose.components.sums import in_sums
+from parity.diagnose.components.weights import _dealt, in_weights
 from parity.diagnose.components.wrong import Component, WrongRows, preferred
 from parity.stages import declared
 
@@ -414,3 +415,29 @@ def test_tf32_is_ten_bits_behind_the_point():
     mantissa, exponent = np.frexp(X.astype(np.float32).astype(np.float64))
     due = np.ldexp(np.sign(mantissa) * np.floor(np.abs(mantissa) * 2**11 + 0.5), exponent - 11)
     assert np.array_equal(dict(_formats(X))["TF32"](X), due)
+
+
+@pytest.mark.parametrize(
+    ("factor", "width", "due"),
+    [
+        ((128 / 96) ** 0.5, 96, True),
+        (1.25, 96, False),
+        ((4096 / 2880) ** 0.5, 2880, True),
+        (1.0, 64, False),
+        (1.41, 64, False),
+    ],
+)
+def test_a_factor_as_of_padded_columns_is_asked_where_it_comes_from(factor, width, due):
+    assert as_of_padding(factor, width) == due
+
+
+@pytest.mark.parametrize(
+    "says", ["inputs of 3 runs in turn meet the weight", "inputs in turn for 3 runs meet the weight"]
+)
+def test_inputs_of_runs_that_are_read_in_turn_are_told(says):
+    orders = dict(_dealt(48))
+    x, weight = random(ROWS, 48, seed=31), random(WIDTH, 48, seed=32)
+    parts = [(f"tap {one}", 16 * one, 16 * one + 16) for one in range(3)]
+    golden, device = x @ weight.T, x[:, orders[says]] @ weight.T
+    told = next(one.says for one in in_weights(wrong(golden, device), x, weight, parts, iter(())) if one and one.whole)
+    assert told == says

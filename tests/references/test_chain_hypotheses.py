@@ -20,7 +20,7 @@ UNSHOWN = {
     *("input-raw-prompt", "verify-tie-rule", "accept-budget-ignored", "accept-eos-ignored", "accept-eos-dropped"),
     *("accept-end-ignored", "report-truncated-step", "load-square-transpose", "drafter-window-chain-rows"),
     *("tp-attn-stale-own-drafter", "tp-ffn-stale-own-drafter", "accept-first-unchecked"),
-    "accept-bonus-clamped",
+    *("accept-bonus-clamped", "accept-likely"),
 }
 """What this prompt does not show, or one layer alone cannot: shown with the P-EAGLE drafter, or past 256 positions."""
 ABSENT = (

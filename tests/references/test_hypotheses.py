@@ -5,6 +5,8 @@ A sample of them; the whole catalogue is `make catalogue`.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -27,6 +29,7 @@ ELSEWHERE = {
     "accept-eos-dropped": "test_eos_in_the_middle_of_a_round",
     "load-square-transpose": "test_a_square_weight_is_needed",
     "accept-first-unchecked": "test_drafts_may_be_counted_from_the_second_on",
+    "accept-likely": "test_drafts_that_the_target_finds_likely_may_count",
 }
 ELSEWHERE |= {
     f"{name}-{end}": ELSEWHERE[name] for name in ("rope-position-rounded", "load-square-transpose") for end in IN_PASSES
@@ -64,6 +67,26 @@ def test_drafts_may_be_counted_from_the_second_on(drafts, tokens, count, case):
     loop = case.counterfactuals.loop
     with BY_ID["accept-first-unchecked"].apply(loop, "tokens"):
         assert loop.matched(torch.tensor(drafts), torch.tensor(tokens)) == count
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        ("among its best 2", 2),
+        ("among its best 3", 3),
+        ("likelier than 0.3", 2),
+        ("likelier than 0.5", 0),
+        ("that is typical: likelier than the smaller of 0.3 and 0.09 exp(-entropy)", 3),
+    ],
+)
+def test_drafts_that_the_target_finds_likely_may_count(value, count, case, monkeypatch):
+    """Rows of the target's probabilities; the drafts have 0.4 and 0.4, then 0.1, and are never its choice."""
+    loop = case.counterfactuals.loop
+    monkeypatch.setattr(loop, "state", SimpleNamespace(tap=lambda stage, x: x))
+    logits = torch.log(torch.tensor([[0.6, 0.4, 1e-9], [0.4, 0.6, 1e-9], [0.5, 0.4, 0.1], [0.1, 0.2, 0.7]]))
+    with BY_ID["accept-likely"].apply(loop, value):
+        loop.tap("verify.logits", logits)
+        assert loop.matched(torch.tensor([1, 0, 2]), logits.argmax(-1)) == count
 
 
 def test_a_mutation_that_is_not_undone_is_seen(case):
@@ -115,12 +138,13 @@ def test_rounded_positions_show_behind_256(case):
 
 def test_every_reading_of_d2t_differs(case):
     loop = case.counterfactuals.loop
-    ids = torch.arange(loop.drafter.config.draft_vocab_size)
+    count = loop.drafter.config.draft_vocab_size
+    ids = torch.randperm(count, generator=torch.Generator().manual_seed(0))  # the first and the last one's differ
     found = [loop.drafter.to_target(ids)]
     for hypothesis in (one for one in offered("p-eagle") if one.id.startswith("d2t-")):
         with hypothesis.apply(loop, None):
             found.append(loop.drafter.to_target(ids))
-    assert len({tuple(ids.tolist()) for ids in found}) == len(found) == 8
+    assert len({tuple(ids.tolist()) for ids in found}) == len(found) == 11
 
 
 def test_ties_are_decided_another_way(case):
