@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from parity.references.products import gated, norms
+from parity.references.products import gated, norm_changes, norms
 from parity.references.products.activations import swiglu
 from parity.references.products.experts import gated_experts
 
@@ -43,7 +43,7 @@ class HalfChange:
         routed: another router.
     """
 
-    norm: norms.Norm | None = None
+    norm: norm_changes.Norm | None = None
     inner: gated.Variant = lambda of: of
     shares: Change = lambda share: share
     bias: Change = lambda bias: bias
@@ -93,7 +93,7 @@ class SecondHalf:
         return partial(self._experts, norm, fed, routed, change.shares, change.bias(self.down_bias))
 
     def _experts(
-        self, norm: norms.Norm, fed: gated.Gated, routed: Routed, weighed: Change, bias: Tensor, x: Tensor
+        self, norm: norm_changes.Norm, fed: gated.Gated, routed: Routed, weighed: Change, bias: Tensor, x: Tensor
     ) -> Tensor:
         normed = norm(x)
         chosen, scores = routed(x, normed)
@@ -110,7 +110,7 @@ class SecondHalf:
 def of_norms(layer: Any, others: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, HalfChange]]:
     """Other norms in the second one's place; `others` by name."""
     weights = [(name, norm.weight.detach().double()) for name, norm in others]
-    for says, norm in norms.variants(*norms.weight_and_eps(layer.post_attention_layernorm), weights):
+    for says, norm in norm_changes.variants(*norms.weight_and_eps(layer.post_attention_layernorm), weights):
         yield f"the second norm: {says}", HalfChange(norm=norm)
 
 
@@ -135,7 +135,7 @@ def of_router(layer: Any, others: Sequence[tuple[str, Any]]) -> Iterator[tuple[s
             f"the router of {name}",
             HalfChange(routed=partial(_by, chosen=linear_of(router), weighed=linear_of(router))),
         )
-    for says, norm in norms.variants(*norms.weight_and_eps(layer.post_attention_layernorm), ()):
+    for says, norm in norm_changes.variants(*norms.weight_and_eps(layer.post_attention_layernorm), ()):
         yield f"the norm of the router's rows alone: {says}", HalfChange(routed=partial(_normed, norm=norm, by=own))
 
 
@@ -148,6 +148,6 @@ def _by(x: Tensor, normed: Tensor, chosen: Linear, weighed: Linear) -> tuple[Ten
     return F.linear(normed, *chosen), F.linear(normed, *weighed)
 
 
-def _normed(x: Tensor, normed: Tensor, norm: norms.Norm, by: Linear) -> tuple[Tensor, Tensor]:
+def _normed(x: Tensor, normed: Tensor, norm: norm_changes.Norm, by: Linear) -> tuple[Tensor, Tensor]:
     scores = F.linear(norm(x), *by)
     return scores, scores

@@ -19,7 +19,7 @@ from parity.references.products import attention, gated_changes
 from parity.references.products.attention.changes import of_heads
 from parity.references.products.attention.operands import Pass, Variant
 from parity.references.products.attention.projections import Anew, Projected, of_projections
-from parity.references.products.experts import other_shares
+from parity.references.products.expert_shares import other_shares
 from parity.references.products.halves import AS_IT_IS, HalfChange, SecondHalf, of_norms, of_router
 from parity.references.products.product import Changed, Made, Product
 from parity.references.products.whole_layers import LayerPasses, layer_passes, unchanged

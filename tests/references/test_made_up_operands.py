@@ -18,12 +18,12 @@ from parity.references.products.attention.projections import (
 )
 from parity.references.products.attention.scaled import _scaled, _without_faint
 from parity.references.products.attention.tiles import _less_their_mean, _running
-from parity.references.products.experts import (
+from parity.references.products.expert_shares import (
     _by_tile,
-    _of_one_row,
-    _without_bias,
     of_loads,
+    of_one_row,
     of_other_places,
+    without_bias,
 )
 from parity.references.products.fixed_points import entering
 from parity.references.products.gated import Gated, of_earlier_rows
@@ -96,7 +96,7 @@ def test_rows_of_a_tile_go_through_the_expert_of_its_first_or_last_one():
 
 def test_one_row_of_a_pass_tells_what_experts_weigh_in_all_of_its_rows():
     shares = [torch.tensor([[0.6, 0.4, 0.0], [0.0, 0.3, 0.7]]), torch.tensor([[0.9, 0.1, 0.0]])]
-    made = dict(_of_one_row(shares))
+    made = dict(of_one_row(shares))
     assert torch.equal(made["the experts and shares of the pass' first row"][1], shares[0][0])
     assert torch.allclose(made["choice by choice the shares of the pass' first row"][1], torch.tensor([0.0, 0.4, 0.6]))
     assert all(torch.equal(taken[2], shares[1][0]) for taken in made.values())
@@ -129,7 +129,7 @@ def test_an_experts_row_takes_what_the_one_beside_it_has():
 def test_shares_without_the_routers_bias_are_a_softmax_of_the_rest():
     scores, bias = torch.tensor([[1.0, 0.5, -9.0]]).double(), torch.tensor([0.3, -0.2, 4.0]).double()
     share = torch.cat(((scores[:, :2] + bias[:2]).softmax(-1), torch.zeros(1, 1)), dim=1)
-    made = dict(_without_bias(share, bias))
+    made = dict(without_bias(share, bias))
     assert torch.allclose(made["the shares by scores without the router's bias"][:, :2], scores[:, :2].softmax(-1))
     assert torch.allclose(
         made["the shares by scores with the router's bias twice"][:, :2], (scores[:, :2] + 2 * bias[:2]).softmax(-1)

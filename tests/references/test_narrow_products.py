@@ -9,11 +9,12 @@ import torch
 
 from parity.references.products.activations import activations, clamped_swiglu, swiglu
 from parity.references.products.attention.tiles import _sink_of_the_first
-from parity.references.products.experts import _by_scores, among_those_that_run, of_loads, other_shares
+from parity.references.products.expert_shares import among_those_that_run, by_scores, of_loads, other_shares
 from parity.references.products.few_rows import of_few_rows
 from parity.references.products.gated import Gated
 from parity.references.products.gated_changes import variants as gated_variants
-from parity.references.products.norms import _other_rows, variants
+from parity.references.products.norm_changes import variants
+from parity.references.products.norms import _other_rows
 from parity.references.products.product import in_formats
 from parity.references.products.rotated import last_rows_alike
 
@@ -147,7 +148,7 @@ def test_a_softmax_may_have_scores_of_zero_beside_those_of_the_chosen():
     scores = X @ router.weight.double().T + router.bias
     chosen = scores >= scores.sort(dim=1).values[:, 2:3]
     share = torch.where(chosen, scores, float("-inf")).softmax(-1)
-    made = dict(_by_scores(share, X, router))["the shares of a softmax that has 2 scores of zero beside"]
+    made = dict(by_scores(share, X, router))["the shares of a softmax that has 2 scores of zero beside"]
     beside = torch.cat((torch.where(chosen, scores, float("-inf")), torch.zeros(5, 2)), dim=1).softmax(-1)[:, :4]
     torch.testing.assert_close(made, beside)
 

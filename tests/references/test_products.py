@@ -36,7 +36,8 @@ from parity.references.products.experts import (
     gated_experts,
 )
 from parity.references.products.halves import SecondHalf
-from parity.references.products.norms import eps_of, normed
+from parity.references.products.norm_changes import normed
+from parity.references.products.norms import eps_of
 from parity.references.products.product import as_it_is, in_steps
 from parity.references.products.rotated import turned_to
 from tests.sample import WHOLE, first

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from parity.references.hypotheses.mutating import layers_of
-from parity.references.products import norms
+from parity.references.products import norm_changes, norms
 from parity.references.products.attention.operands import Pass
 from parity.references.products.product import FLOATS, in_block_formats, in_formats, kept_in
 from parity.references.products.rotated import by_tables, other_positions
@@ -228,7 +228,7 @@ def _of_streams(layer: Any) -> Iterator[tuple[str, Callable[[Sequence[Tensor]], 
     named = norms_before(layer)
     held = [norms.weight_and_eps(norm) for norm in named.values()]
     for place, name in enumerate(named):
-        for says, norm in norms.variants(*held[place], ()):
+        for says, norm in norm_changes.variants(*held[place], ()):
             yield f"{name}: {says}", partial(_one_normed, held=held, place=place, norm=norm)
     if len(held) > 1:
         yield "both norms by one mean square", partial(_normed_together, held=held)
@@ -238,15 +238,15 @@ Held = Sequence[tuple[Tensor, float]]
 """Weight and eps of each norm."""
 
 
-def _one_normed(streams: Sequence[Tensor], held: Held, place: int, norm: norms.Norm) -> Tensor:
-    rows = [norms.normed(x, *one) for x, one in zip(streams, held, strict=True)]
+def _one_normed(streams: Sequence[Tensor], held: Held, place: int, norm: norm_changes.Norm) -> Tensor:
+    rows = [norm_changes.normed(x, *one) for x, one in zip(streams, held, strict=True)]
     rows[place] = norm(streams[place])
     return torch.cat(rows, dim=1)
 
 
 def _normed_together(streams: Sequence[Tensor], held: Held) -> Tensor:
     both = torch.cat([*streams], dim=1)
-    return norms.normed(both, torch.cat([weight for weight, _ in held]), held[0][1])
+    return norm_changes.normed(both, torch.cat([weight for weight, _ in held]), held[0][1])
 
 
 def _normed_otherwise(one: Pass, projected: Projected, change: Callable[[Sequence[Tensor]], Tensor]) -> Pass:
