@@ -56,9 +56,11 @@ class Step:
 
     @property
     def simple(self) -> tuple[int, ...]:
-        """Larger for a step that says less: this stage, few differences, near, by position rather than by row."""
+        """Larger for a step that says less: this stage, not the prefill's row, few differences, near, by position rather
+        than by row."""
         apart = [abs(number) for number in (self.prompt, self.round, self.row, self.part)]
-        return -self.fixed, -int(self.stage > 0), -sum(map(bool, apart)), -sum(apart), -self.by_index, -self.first
+        differs = -sum(map(bool, apart)), -sum(apart), -self.by_index
+        return -self.fixed, -int(self.stage > 0), -self.first, *differs
 
 
 @dataclass(frozen=True)

@@ -182,11 +182,11 @@ def test_a_cache_has_no_rows_by_their_place_in_a_pass():
     own = [*search(4)._steps(0, label)]
     assert own == [
         Step(0, 0, -1, -2, 0), Step(0, 0, -1, 3, 0, by_index=True),
-        Step(0, 0, 0, -2, 0), Step(0, 0, 0, 8, -1, fixed=True),
+        Step(0, 0, 0, 3, 0, by_index=True, first=True), Step(0, 0, 0, -2, 0), Step(0, 0, 0, 8, -1, fixed=True),
     ]  # fmt: skip
-    assert [*search(4, stage="kv.target.0.k")._steps(0, label)] == [own[0], own[3]]
+    assert [*search(4, stage="kv.target.0.k")._steps(0, label)] == [own[0], own[4]]
     assert len([*search(4)._steps(0, [0, 0, 1, 8, 3, -1])]) == 3  # of the same round
-    assert len([*search(4)._steps(0, [0, 0, 0, 10, 3, -1])]) == 3  # of the same position
+    assert len([*search(4)._steps(0, [0, 0, 0, 10, 3, -1])]) == 4  # of the same position
 
 
 def blocks(held: list[int], zeros: tuple[int, ...] = (), **made) -> HeldInstead | None:
