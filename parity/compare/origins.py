@@ -56,7 +56,7 @@ class Step:
 
     @property
     def simple(self) -> tuple[int, ...]:
-        """Larger for a step that says less: this stage, not the prefill's row, few differences, near, by position rather
+        """Larger for a step that says less: this stage, no row of the prefill, few differences, near, by position rather
         than by row."""
         apart = [abs(number) for number in (self.prompt, self.round, self.row, self.part)]
         differs = -sum(map(bool, apart)), -sum(apart), -self.by_index
