@@ -56,8 +56,8 @@ class Step:
 
     @property
     def simple(self) -> tuple[int, ...]:
-        """Larger for a step that says less: this stage, no row of the prefill, few differences, near, by position rather
-        than by row."""
+        """Larger for a step that says less: this stage, no row of the prefill, few differences, near, by position and
+        not by row."""
         apart = [abs(number) for number in (self.prompt, self.round, self.row, self.part)]
         differs = -sum(map(bool, apart)), -sum(apart), -self.by_index
         return -self.fixed, -int(self.stage > 0), -self.first, *differs
