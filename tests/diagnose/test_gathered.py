@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from parity.compare.rows import StageRows
+from parity.diagnose.components import gathered as gathered_rows
 from parity.diagnose.components.gathered import in_gathered_rows
 from parity.diagnose.components.wrong import WrongRows
 from tests.diagnose.test_components import NAMES, bfloat16, random, said
@@ -43,6 +44,11 @@ def test_rows_in_another_order_and_columns_exchanged_are_no_gathered_shards():
     assert found(np.roll(GOLDEN, 1, axis=0)) == ""
     assert found(np.roll(GOLDEN, 48, axis=1)) == ""
     assert found(random(*GOLDEN.shape, seed=7)) == ""
+
+
+def test_a_stage_that_is_too_large_is_not_put_together_anew(monkeypatch):
+    monkeypatch.setattr(gathered_rows, "LARGE", GOLDEN.size - 1)
+    assert found(gathered(2, 1)) == ""
 
 
 def test_nothing_is_told_where_the_right_rows_are_not_known():

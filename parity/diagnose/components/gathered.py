@@ -15,13 +15,16 @@ SHARDS = (2, 4, 8)
 BUCKETS = (1, 8, 16, 32, 64, 128)
 """Multiples to which a device may pad the rows of a pass: those behind its own are not known."""
 
+LARGE = 1 << 25
+"""Numbers of a stage up to which its rows are put together anew: 256 MB, several times over."""
+
 KNOWN = 0.5
 """The least share of the wrong rows whose numbers are known."""
 
 
 def in_gathered_rows(wrong: WrongRows) -> Iterator[Component | None]:
     """Each row as the numbers that lie there where the shards are behind each other, [shards x rows, C / shards]."""
-    if wrong.every is None:
+    if wrong.every is None or wrong.every.golden.size > LARGE:
         return
     golden = wrong.every.golden.reshape(len(wrong.every.golden), -1).astype(np.float64)
     passes = np.unique(wrong.every.labels[:, :2], axis=0, return_inverse=True)[1].ravel()

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ FOUND = 0.9
 SAID = 4
 """Changes that are listed where each row has its own."""
 
+
+One = TypeVar("One")
 
 Changed = Callable[[np.ndarray], np.ndarray]
 """From numbers of rows [r] to what would enter at these under one small change [r, D]."""
@@ -118,7 +120,7 @@ def in_products(
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
     yield best_of(block_scales(wrong, x, weight, parts))
     yield best_of((*zero_points(wrong, x, parts), clipped(wrong, x, weight)))
-    yield best_of(in_roundings(wrong, x, weight, parts, wrong.passes, x.shape[1] - first_bias))
+    yield best_of(_in_time(in_roundings(wrong, x, weight, parts, wrong.passes, x.shape[1] - first_bias), check))
     yield from in_weights(wrong, x, product.weight.astype(np.float64), parts, product.beside())
     if product.keys is not None:
         heads = [(name, part) for (name, part), (_, first, last) in zip(held, parts, strict=True) if last - first > 1]
@@ -168,7 +170,7 @@ def bias_at(product: StageProduct) -> int:
     return int(product.x.shape[1]) - sum(last - first == 1 for _, first, last in product.parts)
 
 
-def _in_time(others: Iterator[tuple[str, Changed]], check: Callable[[], None]) -> Iterator[tuple[str, Changed]]:
+def _in_time(others: Iterator[One], check: Callable[[], None]) -> Iterator[One]:
     for each in others:
         check()
         yield each
