@@ -441,3 +441,17 @@ def test_inputs_of_runs_that_are_read_in_turn_are_told(says):
     golden, device = x @ weight.T, x[:, orders[says]] @ weight.T
     told = next(one.says for one in in_weights(wrong(golden, device), x, weight, parts, iter(())) if one and one.whole)
     assert told == says
+
+
+def test_roundings_are_not_tried_once_the_time_is_up():
+    """Of a large weight each takes seconds."""
+    asked = []
+
+    def check():
+        asked.append(1)
+        if len(asked) > 3:
+            raise TimeIsUp
+
+    with pytest.raises(TimeIsUp):
+        list(in_products(wrong(WHOLE, by_other_weight()), PRODUCT, check))
+    assert len(asked) == 4
