@@ -51,16 +51,16 @@ def company_cause(
     kind = BESIDE if lanes > 1 else BEHIND
     said = f"prompt {red.prompt} ({prompts[red.prompt].id}) fails {kind.where}, and passes alone on a fresh device"
     holds = together.report.holds if kind is BEHIND else ""
-    ran = f"; run behind prompt {others[0]}, {holds} (prompts numbered in that run, from 0)" if holds else ""
+    held = f": run behind prompt {others[0]}, {holds} (prompts numbered in that run, from 0)" if holds else ""
     asked: dict[str, Argument | None] = {"precision": context.precision, "mode": mode, "policy": context.bounds}
     return GateCause(
         kind.gate,
         Check(kind.check, FAIL, said),
         command_line("diff", golden=golden.folder, device=context.device_name, **asked),
         kind.id,
-        kind.says,
+        kind.says + held,
         kind.fix,
-        headline=f"first divergent: {red.first_in(golden)}; alone it passes{ran}",
+        headline=f"first divergent: {red.first_in(golden)}; alone it passes",
     )
 
 

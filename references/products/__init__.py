@@ -15,6 +15,7 @@ import torch
 
 from parity.references.hypotheses.mutating import head_of, layers_of
 from parity.references.products.attention import heads
+from parity.references.products.caches import of_cache
 from parity.references.products.entering import LayerBack, entering_layer
 from parity.references.products.experts import mixture
 from parity.references.products.gated_mlp import mlp
@@ -84,6 +85,14 @@ def _rows_of_table(table: Any, stack: ExitStack) -> Made:
     return made
 
 
+def _of_cache(loop: Any, name: str, stack: ExitStack) -> Made:
+    """Keys or values of a layer's cache, `drafter.0.k`; a cache's length is no product."""
+    side, number, part = f"{name}.".split(".")[:3]
+    if part not in ("k", "v"):
+        raise LookupError(name)
+    return of_cache(loop, side, int(number), part, stack)
+
+
 def _before_the_last(made: list[Product], more: list[Product]) -> list[Product]:
     """Attention's product comes last: to lead rows back to it and to read its pairs costs most."""
     return [*made[:-1], *more, *made[-1:]]
@@ -103,6 +112,9 @@ def watched(loop: Any, stage: str, hidden: Sequence[str] = ()) -> Iterator[Made]
     part = rest.rsplit(".", 1)[-1]
     beside: list[tuple[str, Any]] = []
     with ExitStack() as stack:
+        if side == "kv":
+            yield _of_cache(loop, rest, stack)
+            return
         if rest.startswith("layers."):
             number = int(rest.split(".")[1])
             layer = layers_of(loop, side, number)[0][1]

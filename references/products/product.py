@@ -61,6 +61,7 @@ class Product:
         keys: makes the keys that some rows attend to, from their numbers; None where the product is not attention's.
         beside: other weights [C, D] that might stand in the weight's place, as (whose, weight).
         table: where ids choose rows: (ids [R], float32 [V, C]).
+        places: which of a cache's rows they are, (round, position) int64 [R, 2]; None where they are all of the stage's.
     """
 
     x: Any
@@ -73,6 +74,7 @@ class Product:
     keys: Callable[[Sequence[int]], Any] | None = None
     beside: Callable[[], Iterator[tuple[str, Any]]] = lambda: iter(())
     table: tuple[Any, Any] | None = None
+    places: Any | None = None
 
 
 def as_it_is(x: Tensor) -> Tensor:

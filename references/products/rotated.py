@@ -62,6 +62,10 @@ class Rotation:
         starts = (torch.atan2(sin[0], cos[0])[slowest] / frequencies[slowest] for cos, sin in tables)
         return [cls(round(float(start)), frequencies, scale) for start in starts]
 
+    def from_row(self, row: int) -> Rotation:
+        """That of a later row of the pass."""
+        return replace(self, first=self.first + row)
+
     def angles(self, positions: Tensor) -> Tensor:
         """Of each position [n] and pair, [n, D / 2]."""
         return positions[:, None] * self.frequencies
@@ -78,39 +82,54 @@ def turn(x: Tensor, angles: Tensor, scale: float = 1.0) -> Tensor:
     return by_tables(x, angles.cos() * scale, angles.sin() * scale)
 
 
+Span = tuple[Rotation | None, int]
+"""The rotation of a run of rows that stand behind one another, and how many they are."""
+
+
 def before_rotation(loop: Any, number: int, module: Any, beside: Sequence[tuple[str, Any]], stack: ExitStack) -> Made:
     """Queries or keys of a target layer as their projection gives them."""
     seen, tables = entered(module, stack), turned_by(loop, "target", number, stack)
 
-    def made() -> list[Any]:
+    def made() -> list[Product]:
         cos, sin = (torch.cat(side) for side in zip(*tables, strict=True))
-        back = partial(_led_back, cos, sin)
-        (plain,) = linear(module, torch.cat(seen), beside=beside)
-        weight: Any = plain.weight
-        heads = torch.from_numpy(plain.x @ weight.T).unflatten(1, (-1, 2 * cos.shape[-1]))
         spans = [(of, len(one)) for of, (one, _) in zip(Rotation.of(tables), tables, strict=True)]
-
-        def others() -> Iterator[tuple[str, Changed]]:
-            for says, change in rotations():
-                yield says, given(_by_pass(heads, cos, sin, spans, change))
-            for says, positions in other_positions():
-                moved = partial(turned_to, other=positions)
-                yield f"turned {says}", given(_by_pass(heads, cos, sin, spans, moved))
-            if module.bias is not None:
-                bias = module.bias.detach().double().view(heads.shape[1:])
-                behind = _turned(heads - bias, cos, sin) + bias.flatten()
-                yield "the bias added behind the rotation, not before", given(behind.numpy())
-                yield "the bias added behind the rotation as well", given((behind + _turned(bias, cos, sin)).numpy())
-            for name, dtype in NARROW.items():
-                low = partial(kept_in, dtype=dtype)
-                yield f"cos and sin in {name}", given(_turned(heads, low(cos), low(sin)).numpy())
-                yield f"heads in {name} before they turn", given(_turned(low(heads), cos, sin).numpy())
-                yield f"the products of the rotation in {name}", given(_turned(heads, cos, sin, low).numpy())
-
-        rows = Product(_turned(heads, cos, sin).numpy(), None, (), others)
-        return [rows, replace(plain, back=back, inside="before the rotation")]
+        (plain,) = linear(module, torch.cat(seen), beside=beside)
+        return turned_rows(module, plain, cos, sin, spans)
 
     return made
+
+
+def turned_rows(module: Any, plain: Product, cos: Tensor, sin: Tensor, spans: Sequence[Span]) -> list[Product]:
+    """Rotated queries or keys, under other rotations too, and the same before they turn.
+
+    Args:
+        plain: their projection's product.
+        cos, sin: by which each row turns, [R, D / 2].
+        spans: of all rows in order.
+    """
+    back = partial(_led_back, cos, sin)
+    weight: Any = plain.weight
+    heads = torch.from_numpy(plain.x @ weight.T).unflatten(1, (-1, 2 * cos.shape[-1]))
+
+    def others() -> Iterator[tuple[str, Changed]]:
+        for says, change in rotations():
+            yield says, given(_by_pass(heads, cos, sin, spans, change))
+        for says, positions in other_positions():
+            moved = partial(turned_to, other=positions)
+            yield f"turned {says}", given(_by_pass(heads, cos, sin, spans, moved))
+        if module.bias is not None:
+            bias = module.bias.detach().double().view(heads.shape[1:])
+            behind = _turned(heads - bias, cos, sin) + bias.flatten()
+            yield "the bias added behind the rotation, not before", given(behind.numpy())
+            yield "the bias added behind the rotation as well", given((behind + _turned(bias, cos, sin)).numpy())
+        for name, dtype in NARROW.items():
+            low = partial(kept_in, dtype=dtype)
+            yield f"cos and sin in {name}", given(_turned(heads, low(cos), low(sin)).numpy())
+            yield f"heads in {name} before they turn", given(_turned(low(heads), cos, sin).numpy())
+            yield f"the products of the rotation in {name}", given(_turned(heads, cos, sin, low).numpy())
+
+    rows = Product(_turned(heads, cos, sin).numpy(), None, (), others)
+    return [rows, replace(plain, back=back, inside="before the rotation")]
 
 
 def _turned(heads: Tensor, cos: Tensor, sin: Tensor, low: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
@@ -122,7 +141,7 @@ def _by_pass(
     heads: Tensor,
     cos: Tensor,
     sin: Tensor,
-    spans: Sequence[tuple[Rotation | None, int]],
+    spans: Sequence[Span],
     change: Callable[[Rotation, Tensor, Tensor], Tensor],
 ) -> Any:
     """Rotated heads under another rotation, pass by pass, as rows [R, N * D]."""

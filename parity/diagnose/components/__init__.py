@@ -141,8 +141,9 @@ def _readings(
     yield (in_other_stages(wrong, golden, mode),)
     yield (in_tokens(wrong, golden),)
     for product in products():
-        behind = led_back(wrong, product) if len(product.x) == count else None
-        if behind is not None and behind is not wrong:
+        own = wrong.at(product.places) if product.places is not None else wrong if len(product.x) == count else None
+        behind = led_back(own, product) if own is not None else None
+        if behind is not None and behind is not own:
             for one in in_elements(behind):
                 yield (one and replace(one, says=f"{product.inside}: {one.says}"),)
         if behind is not None:

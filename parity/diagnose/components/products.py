@@ -77,6 +77,11 @@ class StageProduct(Protocol):
         ...
 
     @property
+    def places(self) -> np.ndarray | None:
+        """Which rows of a cache they are, (round, position) [R, 2]; None where they are all of the stage's."""
+        ...
+
+    @property
     def inside(self) -> str:
         """What the rows of the product are called, where something lies between them and the stage's."""
         ...
@@ -98,12 +103,13 @@ def in_products(
     """Every reading, what takes least time first; `check` raises where the time is up."""
     x, parts = product.x[wrong.numbers], product.parts
     others = _in_time(product.others(), check)
+    if product.table is not None:
+        yield from in_table(wrong, product.table)
     if product.weight is None:
         changes = ((says, (made(wrong.numbers) - x)[:, wrong.columns]) for says, made in _told(wrong, product, others))
         turned: list[tuple[str, np.ndarray]] = []
         yield best_of(wrong.judged(f"{wrong.where}{says}", made, 0) for says, made in _kept(changes, turned))
         yield _row_by_row(wrong, turned)
-        yield from in_table(wrong, product.table) if product.table is not None else ()
         return
     weight = product.weight[wrong.columns].astype(np.float64)
     held = [(name, x[:, first:last] @ weight[:, first:last].T) for name, first, last in parts]

@@ -150,6 +150,19 @@ class WrongRows:
         numbers = np.flatnonzero(bad)
         return cls(some, golden, device, noise, rows.golden.shape[1:], columns, numbers, precision, rows).in_words()
 
+    def at(self, places: np.ndarray) -> WrongRows | None:
+        """The same beside those rows of the stage alone that are at these places, (round, position) [R, 2], in their
+        order; None where there is none at one of them, or a wrong row at none."""
+        if self.every is None:
+            return None
+        there = {place: row for row, place in enumerate(zip(self.every.round, self.every.position, strict=True))}
+        rows = [there.get((round_, position), -1) for round_, position in places.tolist()]
+        numbered = {row: number for number, row in enumerate(rows)}
+        numbers = [numbered.get(row, -1) for row in self.numbers.tolist()]
+        if min((*rows, *numbers)) < 0:
+            return None
+        return replace(self, numbers=np.array(numbers), every=self.every.take(np.array(rows)))
+
     def beside(self, step: int) -> np.ndarray:
         """The golden's rows so many behind each, of the same pass, [R, C]; its own where there is none."""
         if self.every is None:

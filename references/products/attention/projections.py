@@ -82,18 +82,18 @@ def of_projections(loop: Any, side: str, number: int) -> Iterator[tuple[str, Ane
         if "v" not in sides:
             for says, turned in other_positions():
                 yield f"the {what} of the pass turned {says}", partial(_turned, sides=sides, turned=turned)
-        for says, change in _inputs():
+        for says, change in of_inputs():
             yield f"{says} for the {what}", partial(_entering, sides=sides, change=change)
-        for says, weight in _norms(layers, number):
+        for says, weight in of_norm_weights(layers, number):
             yield f"{says} for the {what}", partial(_entering, sides=sides, change=partial(torch.mul, other=weight))
         if what == ALL_THREE:
-            for says, normed in _of_streams(layers[number]):
+            for says, normed in of_streams(layers[number]):
                 yield says, partial(_normed_otherwise, change=normed)
         for says, reweigh in (*_weights(layers, number), *_orders(layers[number].self_attn.config.head_dim)):
             yield f"{says} for the {what}", partial(_reweighed, sides=sides, change=reweigh)
 
 
-def _inputs() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+def of_inputs() -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
     """Other rows [S, D] that enter."""
     yield "the row before", lambda x: x.roll(1, 0)
     yield "the row behind", lambda x: x.roll(-1, 0)
@@ -210,7 +210,7 @@ def norms_before(layer: Any) -> dict[str, Any]:
     return {"the embedding's norm": layer.input_layernorm, "the hidden's norm": hidden}
 
 
-def _norms(layers: dict[int, Any], number: int) -> Iterator[tuple[str, Tensor]]:
+def of_norm_weights(layers: dict[int, Any], number: int) -> Iterator[tuple[str, Tensor]]:
     """Factors [D] that put another norm's weight in the place of the one before the projections."""
     pair = [*norms_before(layers[number]).values()]
     own = [norm.weight.detach().double() for norm in pair]
@@ -223,7 +223,7 @@ def _norms(layers: dict[int, Any], number: int) -> Iterator[tuple[str, Tensor]]:
             yield f"{name} {whose}", torch.cat(factors)
 
 
-def _of_streams(layer: Any) -> Iterator[tuple[str, Callable[[Sequence[Tensor]], Tensor]]]:
+def of_streams(layer: Any) -> Iterator[tuple[str, Callable[[Sequence[Tensor]], Tensor]]]:
     """What the projections take [S, D] from other norms of the streams [S, H]."""
     named = norms_before(layer)
     held = [norms.weight_and_eps(norm) for norm in named.values()]
