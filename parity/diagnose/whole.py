@@ -162,7 +162,9 @@ def _named_behind(
         return cause
     named = [] if told.unexplained or told.untried else [each.says for each in told.causes]
     parts = [str(part) for stage, part in told.components if stage == red.first.stage and part.whole]
-    said = " and ".join(named or ([] if cause.says != BEHIND.says else parts[:1]))  # a row of the other sequence is more
+    said = " and ".join(
+        named or ([] if cause.says != BEHIND.says else parts[:1])
+    )  # a row of the other sequence is more
     return replace(cause, says=f"{BEHIND.says}: {said}") if said else cause
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -76,6 +75,10 @@ class _Written:
         self.places += [(self.round, position) for position in range(self.before, len(held))]
         self.before, self.read, self.round = len(held), len(self.values), self.round + 1
 
+    def meets(self, passes: Sequence[Tensor]) -> bool:
+        """Whether passes have the rows that the projection had; context may enter it behind no norm of its own."""
+        return [*map(len, passes)] == [*map(len, self.values)]
+
     def of(self, passes: Sequence[Tensor]) -> Tensor:
         """The rows kept of what passes hold [rows, ...]."""
         return torch.stack([passes[place][row] for place, row in self.rows])
@@ -119,16 +122,16 @@ def of_cache(loop: Any, side: str, number: int, part: str, stack: ExitStack) -> 
 
     def made() -> list[Product]:
         x = written.of(seen)
-        held = [written.of(each).double() for each in streams]
+        held = [written.of(each).double() for each in streams if written.meets(each)]
         beside = projections(loop, side, number, *NAMES[part])
 
         def others() -> Iterator[tuple[str, Changed]]:
             for says, other in _entering(layers, number, x, held):
-                yield says, lambda rows, other=other: other[rows]
+                yield says, given(other)
 
         (plain,) = linear(module, x, _halves(named, x), others, beside)
-        found = [plain]
-        if part == "k":
+        found = [plain] if part == "v" else []
+        if part == "k" and written.meets([cos for cos, _ in tables]):
             cos, sin = (written.of(each) for each in zip(*tables, strict=True))
             found = turned_rows(module, plain, cos, sin, written.spans(Rotation.of(tables)))
         if part == "v" and ids:
@@ -150,6 +153,8 @@ def _halves(named: dict[str, Any], x: Tensor) -> Parts:
 def _entering(layers: dict[int, Any], number: int, x: Tensor, held: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
     """Other rows [R, D] that enter, of other norms of the streams [R, H], or of other streams."""
     yield from ((says, change(x)) for says, change in of_inputs())
+    if not held:
+        return
     for says, factors in of_norm_weights(layers, number):
         yield says, x * factors
     for says, normed in of_streams(layers[number]):

@@ -61,7 +61,7 @@ class Product:
         keys: makes the keys that some rows attend to, from their numbers; None where the product is not attention's.
         beside: other weights [C, D] that might stand in the weight's place, as (whose, weight).
         table: where ids choose rows: (ids [R], float32 [V, C]).
-        places: which of a cache's rows they are, (round, position) int64 [R, 2]; None where they are all of the stage's.
+        places: which of a cache's rows they are, (round, position) int64 [R, 2]; None where they are all of a stage's.
     """
 
     x: Any

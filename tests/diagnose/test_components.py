@@ -109,6 +109,7 @@ class Toy:
     inside: str = ""
     led: None = None
     keys: None = None
+    places: None = None
     parts: tuple = (*((f"head {one}", 16 * one, 16 * one + 16) for one in range(4)), ("the bias", 64, 65))
 
     def others(self):
