@@ -30,10 +30,8 @@ def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, s
 def test_what_a_sequence_finds_of_the_one_before_is_told(shallow_golden):
     (cause,) = diagnose_device(shallow_golden, "tests.diagnose.company_devices:keeps", limit=LIMIT)
     assert cause.id == "state-across-prompts"
-    assert (
-        "run behind prompt 0, all 4 wrong rows hold what belongs 6 positions behind and 1 prompt before"
-        in cause.headline
-    )
+    held = "run behind prompt 0, all 4 wrong rows hold what belongs 6 positions behind and 1 prompt before"
+    assert cause.says.startswith(f"a sequence depends on what ran before it: {held}")
 
 
 @by_night

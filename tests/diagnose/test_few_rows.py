@@ -55,7 +55,6 @@ DEVICES = {
 @pytest.mark.parametrize("name", DEVICES)
 def test_the_same_is_read_as_where_every_change_is_made_for_all_rows(name, monkeypatch):
     product, golden, device = DEVICES[name]
-    PLAIN.__class__.table = None
     Many.made, told = [], []
     for of in (FewRows.of, every_row):
         monkeypatch.setattr(products.FewRows, "of", of)
