@@ -40,6 +40,7 @@ HELD = {
     19: (60, 30, 0),
     20: (60, 30, 2),
     21: (60, 30, 0),
+    22: (60, 30, 0),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 

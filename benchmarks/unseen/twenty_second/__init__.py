@@ -1,0 +1,1 @@
+"""The twenty-second set: sixty defects, thirty of them conditional."""
