@@ -26,6 +26,17 @@ def weighing(of_scores=lambda row: 0.0, of_sinks=lambda row: 0.0):
     return np.stack(made) @ WEIGHT.T
 
 
+def largest(row):
+    """The largest score of each head, or its sink."""
+    return np.maximum(np.where(row.seen, row.scores, -np.inf).max(axis=1), row.sinks)
+
+
+def by_a_table(below):
+    """What counts otherwise where exponentials come of a table of eight corners, straight between them."""
+    corners = np.linspace(-8, 0, 9)
+    return np.log(np.interp(-below, corners, np.exp(corners))) + below
+
+
 DEFECTS = {
     "every sink counts 2 times": dict(of_sinks=lambda row: np.log(2)),
     "the sinks are 1.2 times as large": dict(of_sinks=lambda row: 0.2 * row.sinks),
@@ -48,6 +59,10 @@ DEFECTS = {
     ),
     "keys count otherwise by the pass that made them (of the row's own pass: 3 times)": dict(
         of_scores=lambda row: np.log(3) * (np.arange(KEYS + 1) >= FIRST)
+    ),
+    "keys count otherwise by how far their score is below the row's largest (0.25 below: 1.1 times, ": dict(
+        of_scores=lambda row: by_a_table(largest(row)[:, None] - np.where(row.seen, row.scores, 0)),
+        of_sinks=lambda row: by_a_table(largest(row) - row.sinks),
     ),
     "the scores are otherwise row by row": dict(of_scores=lambda row: 0.02 * (row.position - 40) * row.scores),
 }

@@ -19,6 +19,9 @@ SURELY, NEAR, LISTED = 4.0, 0.1, 6
 
 OF_PASSES = ("earlier passes", "the row's own pass")
 
+DEPTHS = (*np.arange(0, 4, 0.25).tolist(), 4.0, 4.5, 5.0, 5.5, 6.0, 7.0, 8.0, 10.0, 12.0, 16.0)
+"""How far scores are below the largest of their row, where a curve of what they count has a corner."""
+
 PAGE, DISTANCES = 8, 64
 """Keys of a page by position, and distances that have numbers of their own; those beyond share the last one's."""
 
@@ -53,6 +56,7 @@ def families(rows: Sequence[Keys]) -> list[Family]:
         Family(partial(_by_distance, count=min(farthest, DISTANCES) + 1), _in_distances),
         Family(partial(_by_page, count=last // PAGE + 1), _in_pages),
         Family(_by_pass, _in_passes),
+        Family(_by_depth, _in_depths),
         Family(_row_scores, partial(_in_rows, what="the scores are", power=False), own=True),
     ]
     if keys.sinks is not None:
@@ -107,6 +111,20 @@ def _by_page(keys: Keys, count: int) -> Basis:
 def _by_pass(keys: Keys) -> Basis:
     """Keys of earlier passes, and of the row's own."""
     return _classes(np.arange(len(keys.seen)) >= keys.cached, len(OF_PASSES), len(keys.scores))
+
+
+def _by_depth(keys: Keys) -> Basis:
+    """What a score, or a sink, counts by how far it is below the row's largest: a curve with corners, level behind the
+    last one."""
+    sinks = np.full(len(keys.scores), -np.inf) if keys.sinks is None else keys.sinks
+    largest = np.maximum(np.where(keys.seen, keys.scores, -np.inf).max(axis=1), sinks)
+    of_sinks = np.where(np.isfinite(sinks), largest - sinks, DEPTHS[-1])
+    return _hats(largest[:, None] - keys.scores), _hats(of_sinks)
+
+
+def _hats(depth: np.ndarray) -> np.ndarray:
+    """Of each corner how much of its number there is at a depth, [C, ...]."""
+    return np.stack([np.interp(depth, DEPTHS, one) for one in np.eye(len(DEPTHS))])
 
 
 def _every_sink(keys: Keys) -> Basis:
@@ -169,6 +187,14 @@ def _in_passes(numbers: np.ndarray, errors: np.ndarray) -> str:
     sure = np.flatnonzero(np.abs(numbers) > SURELY * errors)
     told = [f"of {OF_PASSES[at]}: {np.exp(numbers[at]):.2g} times" for at in sure]
     return f"keys count otherwise by the pass that made them ({_listed(told)})"
+
+
+def _in_depths(numbers: np.ndarray, errors: np.ndarray) -> str:
+    """Against what the largest counts: shares are not changed where all count alike."""
+    apart = numbers - numbers[0]
+    sure = np.flatnonzero((np.abs(apart) > SURELY * np.hypot(errors, errors[0])) & (np.abs(apart) > FULL))
+    told = [f"{DEPTHS[at]:g} below: {np.exp(apart[at]):.2g} times" for at in sure]
+    return f"keys count otherwise by how far their score is below the row's largest ({_listed(told)})"
 
 
 def _in_rows(numbers: np.ndarray, errors: np.ndarray, what: str, power: bool) -> str:
