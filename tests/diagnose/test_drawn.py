@@ -11,7 +11,7 @@ from parity.diagnose.components import by_token
 from parity.diagnose.components.by_token import in_tokens
 from parity.diagnose.components.drawn import in_drawn_weights
 from parity.diagnose.components.wrong import Component, WrongRows, preferred
-from tests.diagnose.test_components import random, rows_of, wrong
+from tests.diagnose.made_up_rows import random, rows_of, wrong
 
 ROWS, INPUTS, OUTPUTS = 48, 64, 96
 X = random(ROWS, INPUTS, seed=21) * np.geomspace(1.0, 0.05, INPUTS)

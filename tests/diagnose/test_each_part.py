@@ -12,7 +12,7 @@ from parity.diagnose.components.each_part import in_each_part, kept
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.other_rows import of_other_rows
 from parity.diagnose.components.tables import in_table
-from tests.diagnose.test_components import random, said, wrong
+from tests.diagnose.made_up_rows import random, said, wrong
 
 PARTS = [(f"head {one}", 8 * one, 8 * one + 8) for one in range(4)]
 WEIGHT = random(48, 32, seed=1)

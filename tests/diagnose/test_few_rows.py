@@ -13,7 +13,8 @@ from parity.diagnose.components.products import in_products
 from parity.diagnose.components.wrong import DOWN_TO_NOISE, WrongRows
 from parity.diagnose.ranking import Trial
 from parity.diagnose.trials import PromptTrials
-from tests.diagnose.test_components import GOLDEN, ROWS, WHOLE, WIDTH, Toy, W, X, of_the_next_row, random, wrong
+from tests.diagnose.made_up_products import WHOLE, Toy, W, X, of_the_next_row
+from tests.diagnose.made_up_rows import GOLDEN, ROWS, WIDTH, random, wrong
 from tests.diagnose.test_honest import Q, red
 from tests.diagnose.test_search import times
 from tests.diagnose.toys import POLICY, Replay, scaled

@@ -10,7 +10,7 @@ import pytest
 from parity.diagnose.components.frequencies import in_frequencies
 from parity.diagnose.components.seen_keys import attended
 from parity.diagnose.components.turned_queries import in_query_positions
-from tests.diagnose.test_components import wrong
+from tests.diagnose.made_up_rows import wrong
 from tests.diagnose.test_keys import DIM, FIRST, HEADS, IDS, KEYS, VALUES, WEIGHT
 
 PAIRS = DIM // 2

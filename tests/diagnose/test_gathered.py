@@ -11,7 +11,7 @@ from parity.compare.rows import StageRows
 from parity.diagnose.components import gathered as gathered_rows
 from parity.diagnose.components.gathered import in_gathered_rows
 from parity.diagnose.components.wrong import WrongRows
-from tests.diagnose.test_components import NAMES, bfloat16, random, said
+from tests.diagnose.made_up_rows import NAMES, bfloat16, random, said
 
 PASSES = (37, 5, 5)
 GOLDEN = random(sum(PASSES), 96)

@@ -7,7 +7,7 @@ import pytest
 
 from parity.diagnose.components.in_heads import heads_of, in_attention
 from parity.diagnose.components.seen_keys import attended
-from tests.diagnose.test_components import random, wrong
+from tests.diagnose.made_up_rows import random, wrong
 from tests.diagnose.test_keys import DIM, HEADS, ROWS, WEIGHT
 
 

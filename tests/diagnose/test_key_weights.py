@@ -7,7 +7,7 @@ import pytest
 
 from parity.diagnose.components.key_weights import in_key_weights
 from parity.diagnose.components.seen_keys import attended
-from tests.diagnose.test_components import wrong
+from tests.diagnose.made_up_rows import wrong
 from tests.diagnose.test_keys import FIRST, HEADS, KEYS, RNG, ROWS, WEIGHT, given, seen
 
 SLOPES = np.array([0.0, 0.01, 0.02, 0.04])

@@ -11,7 +11,7 @@ import pytest
 from parity.diagnose.components.keys import in_faint_keys, in_keys
 from parity.diagnose.components.seen_keys import attended
 from parity.diagnose.components.wrong import WrongRows
-from tests.diagnose.test_components import rows_of, wrong
+from tests.diagnose.made_up_rows import rows_of, wrong
 
 HEADS, DIM, KEYS, FIRST, WIDTH = 4, 24, 48, 36, 96
 RNG = np.random.default_rng(0)

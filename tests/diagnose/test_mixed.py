@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity.diagnose.components.elements import in_elements
-from tests.diagnose.test_components import random, said, wrong
+from tests.diagnose.made_up_rows import random, said, wrong
 
 TAPS = random(20, 96)
 

@@ -12,7 +12,7 @@ from parity.diagnose.components.counted import in_counts
 from parity.diagnose.components.elements import in_elements
 from parity.diagnose.components.numbered import by_lanes, in_runs, steps_of
 from parity.diagnose.components.tables import in_table
-from tests.diagnose.test_components import random, wrong
+from tests.diagnose.made_up_rows import random, wrong
 
 IDS = np.arange(40)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parity.diagnose.components.rotations import in_rotations
-from tests.diagnose.test_components import HEADS, ROWS, random, said, wrong
+from tests.diagnose.made_up_rows import HEADS, ROWS, random, said, wrong
 
 
 def rotated(x, turn, start=0.0):

@@ -11,7 +11,7 @@ from parity.diagnose.components import components
 from parity.diagnose.components.tables import in_table
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice
-from tests.diagnose.test_components import random, said, wrong
+from tests.diagnose.made_up_rows import random, said, wrong
 
 TABLE = random(96, 48, seed=3).astype(np.float32)
 IDS = np.append(np.random.default_rng(4).integers(0, 96, 56), [7, 50, 9, 61])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parity.compare.rows import StageRows
 from parity.diagnose.components.whole_steps import in_whole_steps
 from parity.diagnose.components.wrong import WrongRows
-from tests.diagnose.test_components import NAMES, StageRows, bfloat16, random
+from tests.diagnose.made_up_rows import NAMES, bfloat16, random
 
 ROWS, HEADS, DIM = 60, 2, 32
 GOLDEN = random(ROWS, HEADS, DIM) * np.exp(0.3 * random(ROWS, 1, 1, seed=1))
