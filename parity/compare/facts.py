@@ -50,6 +50,8 @@ class Facts:
         due: of a choice, the golden's id; -1 in other stages.
         repeats: of a choice behind its pass' first row, whether it is the id of the row before; -1 elsewhere.
         again: see `computed_before`.
+        alike: whether the row's pass has as many rows as the last one that was no prefill, of this prompt or the one
+            before; -1 in the prefill.
         largest: the largest magnitude in the golden's row, float64; -1 of ids.
         best, least_share: of rows behind a router the expert of the largest score and the smallest routing weight.
         least_load, most_load, first_place, last_place: of the same rows, see `Loads`.
@@ -75,6 +77,7 @@ class Facts:
     due: np.ndarray | None = None
     repeats: np.ndarray | None = None
     again: np.ndarray | None = None
+    alike: np.ndarray | None = None
     largest: np.ndarray | None = None
     best: np.ndarray | None = None
     least_share: np.ndarray | None = None
@@ -182,6 +185,7 @@ class Facts:
             due=due,
             repeats=np.where((index > 0) & (due >= 0), due == np.roll(due, 1), -1),
             again=computed_before(golden, rows),
+            alike=np.repeat(_alike(rows.round[edges], counts), counts),
             largest=_largest(rows),
         )
 
@@ -199,6 +203,14 @@ def _histories(golden: DumpView, rows: StageRows, edges: np.ndarray, counts: np.
         seen.append((cached, *accepts, golden.manifest.case.max_new_tokens - sum(clock.emitted[:round_])))
     table = np.array(seen, np.int64).reshape(-1, 4)
     return [np.repeat(values, counts) for values in table.T]
+
+
+def _alike(rounds: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Of passes in the order in which they run, what `Facts.alike` is of their rows."""
+    later = np.flatnonzero(rounds)
+    found = np.full(len(rounds), -1)
+    found[later] = np.diff(counts[later], prepend=-1) == 0
+    return found
 
 
 def _due(rows: StageRows) -> np.ndarray:

@@ -88,6 +88,15 @@ def _rewritten(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     yield Predicate("rows of later passes at positions that none had before", lambda facts: facts.known("again") == 0)
 
 
+def _sized(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """Passes of the size of the one before: what was kept for a shape is taken again."""
+    if (facts.known("alike") == 1).any():
+        yield Predicate("later passes of as many rows as the one before", lambda facts: facts.known("alike") == 1)
+        yield Predicate(
+            "later passes of more or fewer rows than the one before", lambda facts: facts.known("alike") == 0
+        )
+
+
 def _thresholds(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """From a place that the config or the prompt knows on, or before it."""
     for says, off, number in named_places(facts):
@@ -183,5 +192,6 @@ FAMILIES: tuple[tuple[str, PredicateFamily], ...] = (
     ("load", tiles.runs),
     ("position", _rewritten),
     ("due", _repeated),
+    ("pass", _sized),
 )
 """What each asks of, and the families: what a program asks most often first."""

@@ -54,6 +54,11 @@ REWRITTEN = replace(
     LONG, again=np.where(LONG.round > 0, np.random.default_rng(4).integers(0, 2, len(LONG.position)), -1)
 )
 
+SIZED = replace(
+    LONG,
+    alike=np.where(LONG.round > 0, np.random.default_rng(5).integers(0, 2, 100)[3 * LONG.round + LONG.prompt], -1),
+)
+
 
 @pytest.mark.parametrize(
     ("bad", "says", "seen"),
@@ -126,6 +131,8 @@ REWRITTEN = replace(
         (DUE.due >= 500, "ids from 501 on are due", DUE),
         (DUE.largest >= 60, "rows with an element of 66.9 or more", DUE),
         (DUE.left <= 2, "rounds with 2 tokens left or fewer", DUE),
+        (SIZED.alike == 1, "later passes of as many rows as the one before", SIZED),
+        (SIZED.alike == 0, "later passes of more or fewer rows than the one before", SIZED),
         (CHOSEN.repeats == 1, "rows whose id is that of the row before", CHOSEN),
         (CHOSEN.repeats == 0, "rows whose id is another than the row before's", CHOSEN),
         (PAIRED.own >= 1264, "rows of token ids from 1264 on", PAIRED),

@@ -83,7 +83,9 @@ def of_tiles() -> Iterator[tuple[str, Variant]]:
         for says, of_values, of_sum in COUNTED:
             counted = partial(_counted, width=width, of_values=of_values, of_sum=of_sum)
             yield f"key tiles of {width}: {says}", partial(_with, shared=counted)
-    yield "the sink not shifted by the largest score", partial(_with, shared=_sink_not_shifted)
+    for says, among in (("score", False), ("of the scores and itself", True)):
+        alone = partial(_sink_not_shifted, among=among)
+        yield f"the sink not shifted by the largest {says}", partial(_with, shared=alone)
     for says, times in BASES.items():
         beside = partial(_sink_beside, times=times)
         yield f"the sink beside a sum whose logarithm is {says}", partial(_with, shared=beside)
@@ -158,9 +160,10 @@ def _sink_of_the_first(scores: Tensor, sinks: Tensor | None, width: int, among: 
     return (shares / (shares.sum(-1, keepdim=True) + extra)).nan_to_num()
 
 
-def _sink_not_shifted(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """The sink's exponential as it is, beside exponentials below the largest score."""
+def _sink_not_shifted(scores: Tensor, sinks: Tensor | None, among: bool) -> Tensor:
+    """The sink's exponential as it is, beside exponentials below the largest score, the sink `among` them."""
     last = scores.amax(-1, keepdim=True)
+    last = torch.maximum(last, sinks) if among and sinks is not None else last
     shares = torch.where(scores.isfinite(), (scores - last).exp(), 0.0)
     extra = sinks.exp() if sinks is not None else torch.zeros(())
     return (shares / (shares.sum(-1, keepdim=True) + extra)).nan_to_num()
