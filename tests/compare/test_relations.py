@@ -132,7 +132,7 @@ SIZED = replace(
         (DUE.largest >= 60, "rows with an element of 66.9 or more", DUE),
         (DUE.left <= 2, "rounds with 2 tokens left or fewer", DUE),
         (SIZED.alike == 1, "later passes of as many rows as the one before", SIZED),
-        (SIZED.alike == 0, "later passes of more or fewer rows than the one before", SIZED),
+        (SIZED.alike == 0, "later passes of other sizes than the one before", SIZED),
         (CHOSEN.repeats == 1, "rows whose id is that of the row before", CHOSEN),
         (CHOSEN.repeats == 0, "rows whose id is another than the row before's", CHOSEN),
         (PAIRED.own >= 1264, "rows of token ids from 1264 on", PAIRED),
