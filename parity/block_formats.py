@@ -30,10 +30,20 @@ def block_formats() -> Iterator[tuple[str, Callable[[np.ndarray], np.ndarray]]]:
     for says, toward in (("", None), (", ties towards zero", 0.0), (", ties away from zero", np.inf)):
         yield f"MXFP4{says}", partial(_kept, size=MX, scale=partial(_power, dtype=four), dtype=four, toward=toward)
     yield "MXFP8 (e4m3)", partial(_kept, size=MX, scale=partial(_power, dtype=eight), dtype=eight)
-    yield "NVFP4", partial(_kept, size=NV, scale=_in_eight_bits, dtype=four)
+    yield "NVFP4", (nv := partial(_kept, size=NV, scale=_in_eight_bits, dtype=four))
+    yield f"NVFP4{AGAIN}", partial(_again, kept=nv)
     for name, levels in LEVELS.items():
         for size in GROUPS:
-            yield f"{name} by group of {size}", partial(_in_steps, size=size, levels=levels)
+            yield f"{name} by group of {size}", (by := partial(_in_steps, size=size, levels=levels))
+            yield f"{name} by group of {size}{AGAIN}", partial(_again, kept=by)
+
+
+AGAIN = ", held in bfloat16"
+"""What is said of numbers that a device keeps in bfloat16 once their scale, no power of two, has joined them."""
+
+
+def _again(values: np.ndarray, kept: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    return np.asarray(kept(values).astype(ml_dtypes.bfloat16).astype(np.float64))
 
 
 def _kept(values: np.ndarray, size: int, scale: Scale, dtype: type, toward: float | None = None) -> np.ndarray:
@@ -49,9 +59,10 @@ def _kept(values: np.ndarray, size: int, scale: Scale, dtype: type, toward: floa
 
 
 def _in_steps(values: np.ndarray, size: int, levels: int) -> np.ndarray:
-    blocks = _blocks(values, size)
-    step = _most(blocks) / levels
-    return _joined(np.round(blocks / step) * step, values)
+    """In float32, as a loader has them: half of the largest is as near to one step as to the next."""
+    blocks = _blocks(values.astype(np.float32), size)
+    step = _most(blocks) / np.float32(levels)
+    return _joined((np.round(blocks / step) * step).astype(np.float64), values)
 
 
 def _blocks(values: np.ndarray, size: int) -> np.ndarray:

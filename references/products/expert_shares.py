@@ -22,6 +22,11 @@ def other_shares(share: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "the best expert alone, with its share", share * best
     yield "the best expert alone, with all of it", share.sum(-1, keepdim=True) * best
     yield "all but the best expert", share * ~best
+    numbers = torch.arange(share.shape[1])
+    low, high = (torch.where(chosen, numbers, none) for none in (share.shape[1], -1))
+    for says, some in (("lowest", low == low.amin(-1, keepdim=True)), ("highest", high == high.amax(-1, keepdim=True))):
+        yield f"of a row's experts the one of the {says} number is missing", share * ~some
+        yield f"of a row's experts the one of the {says} number counts twice", share * (1 + some.double())
     yield "the shares of the row before", share.roll(1, 0)
     yield "the shares of the row behind", share.roll(-1, 0)
     ranked = share.sort(dim=1, descending=True)

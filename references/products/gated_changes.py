@@ -279,6 +279,14 @@ def _orders(width: int) -> Iterator[tuple[str, Tensor]]:
         yield "of which the halves take turns", places.view(2, -1).T.flatten()
         yield "of which the first half stands twice", places % (width // 2)
         yield "of which the second half stands twice", places % (width // 2) + width // 2
+    for tile in REPEATED:
+        if tile < width:
+            yield f"of which the first {tile} stand in every tile of {tile}", places % tile
+            yield f"of which those from {tile} on are those {tile} before", torch.where(places < tile, places, places - tile)
+
+
+REPEATED = (16, 32, 64, 128, 256)
+"""Columns of a tile whose pointer a kernel may not move on."""
 
 
 def _reordered(held: Tensor, order: Tensor) -> Tensor:

@@ -116,9 +116,10 @@ def _by_bfloat16(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def in_steps(x: Tensor, most: Tensor, levels: int) -> Tensor:
-    """Float64 in whole steps of a scale, so many up to `most` [of x's shape, or 1] and no more."""
-    step = most / levels
-    return (x / step).round().clamp(-levels, levels) * step
+    """Float64 in whole steps of a scale, so many up to `most` [of x's shape, or 1] and no more: in float32, as a kernel
+    has them."""
+    step = most.float() / levels
+    return ((x.float() / step).round().clamp(-levels, levels) * step).double()
 
 
 def entered(module: Any, stack: ExitStack) -> list[Tensor]:

@@ -9,7 +9,7 @@ from functools import partial
 import ml_dtypes
 import numpy as np
 
-from parity.block_formats import LEVELS, block_formats
+from parity.block_formats import AGAIN, LEVELS, block_formats
 from parity.diagnose.components.parts import Parts, in_all_or_some
 from parity.diagnose.components.wrong import Component, WrongRows
 
@@ -131,23 +131,28 @@ def _formats(values: np.ndarray, passes: np.ndarray | None = None) -> Iterator[t
     """What each format keeps; those of few bits with a scale for each row, pass or for all of these numbers as well.
 
     With a scale the numbers are those in bfloat16 first, as most devices have them before: what is rounded already lies
-    elsewhere between two steps.
+    elsewhere between two steps. They may be held in it behind, too.
     """
     for name, dtype in FORMATS.items():
         yield name, partial(_low, dtype=dtype)
     yield "TF32", _in_tf32
     yield from block_formats()
-    for before in (partial(_low, dtype=ml_dtypes.bfloat16), np.asarray):
+    in_bfloat16 = partial(_low, dtype=ml_dtypes.bfloat16)
+    for before, behind in ((in_bfloat16, np.asarray), (np.asarray, np.asarray), (in_bfloat16, in_bfloat16)):
+        said = AGAIN if behind is in_bfloat16 else ""
         for which, most in _scales(before(values), passes):
             for name, levels in LEVELS.items():
-                yield f"{name} {which}", partial(_in_steps, before=before, step=most / levels, low=np.round)
+                steps = partial(_in_steps, before=before, step=most / levels, low=np.round, behind=behind)
+                yield f"{name} {which}{said}", steps
             for name, dtype in EIGHT_BITS.items():
-                scale = most / float(ml_dtypes.finfo(dtype).max)
-                yield f"{name} {which}", partial(_in_steps, before=before, step=scale, low=partial(_low, dtype=dtype))
+                scale, low = most / float(ml_dtypes.finfo(dtype).max), partial(_low, dtype=dtype)
+                yield f"{name} {which}{said}", partial(_in_steps, before=before, step=scale, low=low, behind=behind)
 
 
-def _in_steps(values: np.ndarray, before: Kept, step: np.ndarray, low: Kept) -> np.ndarray:
-    return np.asarray(low(before(values) / step) * step)
+def _in_steps(values: np.ndarray, before: Kept, step: np.ndarray, low: Kept, behind: Kept) -> np.ndarray:
+    """In float32, as a loader has them: half of the largest is as near to one step as to the next."""
+    held, step = before(values).astype(np.float32), step.astype(np.float32)
+    return np.asarray(behind((low(held / step) * step).astype(np.float64)))
 
 
 def _scales(held: np.ndarray, passes: np.ndarray | None) -> Iterator[tuple[str, np.ndarray]]:

@@ -76,6 +76,18 @@ def of_masks() -> Iterator[tuple[str, Variant]]:
             (one.distance >= 0) & (_keys(one) >= _oldest(one)[0])
         ),
     }
+    for size in WINDOWS:
+        hidden[f"a row sees from its oldest key's next page of {size} on"] = partial(_before_page, size=size, later=True)
+        shown[f"the whole page of {size} of a row's oldest key is seen"] = partial(_from_page, size=size)
+        shown[f"keys to the end of the row's own page of {size} are seen"] = partial(_to_page, size=size)
+    for size in (*NEAR[1::2], *WINDOWS):
+        hidden[f"a row sees no further back than the last row of its tile of {size} in the pass"] = partial(
+            _before_tile, size=size
+        )
+        shown[f"a row sees as far back as the first row of its tile of {size} in the pass"] = partial(
+            _from_tile, size=size
+        )
+        shown[f"a row sees as far as the last row of its tile of {size} in the pass"] = partial(_to_tile, size=size)
     yield from ((says, _without(which)) for says, which in hidden.items())
     yield from ((says, _beside(which)) for says, which in shown.items())
     for where, every in (("", True), (" within a kv group", False)):
@@ -121,6 +133,40 @@ def _own_tile(one: Pass, number: int) -> Tensor:
 def _at_page(one: Pass, number: int, place: int) -> Tensor:
     """Keys that lie at one place of their page."""
     return _keys(one) % number == place % number
+
+
+def _before_page(one: Pass, size: int, later: bool) -> Tensor:
+    """Keys in front of the page of each row's oldest key, or of the next one where that is inside its page."""
+    first = (_oldest(one) + (size - 1 if later else 0)) // size * size
+    return _keys(one) < first
+
+
+def _from_page(one: Pass, size: int) -> Tensor:
+    return ~_before_page(one, size, later=False) & (one.distance >= 0)
+
+
+def _to_page(one: Pass, size: int) -> Tensor:
+    return (_keys(one) < _tile_of_row(one, size) + size) & (one.distance < 0)
+
+
+def _of_tile(one: Pass, size: int, last: bool) -> Tensor:
+    """The number of the pass' row that is the last of each row's tile, or the first, [S]."""
+    rows = torch.arange(len(one.seen))
+    tile = rows // size * size
+    return (tile + size - 1).clamp(max=len(rows) - 1) if last else tile
+
+
+def _before_tile(one: Pass, size: int) -> Tensor:
+    return _keys(one) < _oldest(one)[_of_tile(one, size, last=True)]
+
+
+def _from_tile(one: Pass, size: int) -> Tensor:
+    return (one.distance >= 0) & (_keys(one) >= _oldest(one)[_of_tile(one, size, last=False)])
+
+
+def _to_tile(one: Pass, size: int) -> Tensor:
+    rows = _of_tile(one, size, last=True)
+    return one.seen[rows] & (one.distance < 0)
 
 
 def _before(one: Pass, number: int) -> Tensor:
