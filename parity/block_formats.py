@@ -80,6 +80,23 @@ def _most(blocks: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(np.abs(blocks).max(axis=-1, keepdims=True), TINY))
 
 
+CODES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""What the four bits of MXFP4 say, zero and signs aside."""
+
+MISREAD = {0.5: (0.0, 0.25, 0.75, 1.0), 1.0: (0.5, 2.0), 1.5: (1.0, 1.25, 2.0), 2.0: (1.0, 1.5, 4.0),
+           3.0: (2.0, 2.5, 4.0), 4.0: (3.0, 5.0, 6.0), 6.0: (4.0, 5.0, 8.0, 12.0)}  # fmt: skip
+"""What each may be taken for: a number beside it, one without the mantissa's bit, a subnormal as normal or as zero."""
+
+
+def nearest_codes(values: np.ndarray) -> np.ndarray:
+    """The magnitude that MXFP4 has for each number [..., D], by the scales of its blocks; 0 of what it flushes."""
+    blocks = _blocks(np.asarray(values, np.float64), MX)
+    by = _power(_most(blocks), ml_dtypes.float4_e2m1fn)
+    most = float(ml_dtypes.finfo(ml_dtypes.float4_e2m1fn).max)
+    codes = np.clip(np.abs(blocks) / by, 0, most).astype(np.float32).astype(ml_dtypes.float4_e2m1fn)
+    return _joined(codes.astype(np.float64), values)
+
+
 def _power(most: np.ndarray, dtype: type) -> np.ndarray:
     """The power of two by which the largest number has the format's largest exponent."""
     return np.asarray(np.exp2(np.floor(np.log2(most)) - np.floor(np.log2(float(ml_dtypes.finfo(dtype).max)))))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from parity.compare.first_failure import held_at
 from parity.compare.report import FAIL
 from parity.diagnose.failing_run import CLEAR, FailingRun, failing_run
 from parity.diagnose.gates import OF_LANES, GateCause
@@ -50,7 +51,7 @@ def company_cause(
         return None
     kind = BESIDE if lanes > 1 else BEHIND
     said = f"prompt {red.prompt} ({prompts[red.prompt].id}) fails {kind.where}, and passes alone on a fresh device"
-    holds = together.report.holds if kind is BEHIND else ""
+    holds = _held(together) if kind is BEHIND else ""
     held = f": run behind prompt {others[0]}, {holds} (prompts numbered in that run, from 0)" if holds else ""
     asked: dict[str, Argument | None] = {"precision": context.precision, "mode": mode, "policy": context.bounds}
     return GateCause(
@@ -62,6 +63,13 @@ def company_cause(
         kind.fix,
         headline=f"first divergent: {red.first_in(golden)}; alone it passes",
     )
+
+
+def _held(red: FailingRun) -> str:
+    """What the wrong rows of the first divergent stage hold instead, or those of the first cache that fails."""
+    caches = (result.first for result in red.report.stages if result.verdict == FAIL and "kv." in result.stage)
+    held = ((place.stage, held_at(red.golden, red.run, place)) for place in caches if place is not None)
+    return red.report.holds or next((f"{stage}: {says}" for stage, says in held if says), "")
 
 
 def _whole(golden: TrustedGolden, prompt: int) -> GoldenSlice:

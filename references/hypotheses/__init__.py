@@ -32,6 +32,7 @@ from parity.references.hypotheses import (
     passes,
     projections,
     quantised,
+    ramps,
     ranks,
     reductions,
     residuals,
@@ -58,7 +59,7 @@ QUANTISED = (quantised.formats, quantised.scales)
 """Of quantised caches, tried first where there are some."""
 
 DECISIONS = (
-    *(choosing.vocabulary, choosing.choice, choosing.reading),
+    *(choosing.vocabulary, choosing.choice, choosing.reading, choosing.handed),
     *(accepting.matching, accepting.comparing, accepting.emitting, accepting.cutting, accepting.showing),
     likely_drafts.likely,
     *(rolled_back.rollback, caches.sided, caches.rings),
@@ -72,7 +73,7 @@ FAMILIES = (
     *PAGES,
     *QUANTISED,
     *(taps.tap, fusing.fuse, inputs.ids, inputs.positions, inputs.slots, inputs.prompt),
-    *(rope.schedules, rope.tables, rope.parts, rope.late, rope.forms),
+    *(rope.schedules, ramps.ramps, rope.tables, rope.parts, rope.late, rope.forms),
     *(masks.masks, masks.windows, scores.scores, scores.sinks, scores.moved, scores.softmax),
     *(projections.orders, projections.groups, projections.layouts, projections.biases),
     *(masks.edges, masks.normed_heads, caches.storage),

@@ -121,6 +121,9 @@ emitting("accept-bonus-first-row", "a round emits: the bonus of the first row")(
 emitting("accept-bonus-row-before", "a round emits: the bonus of the row before")(
     lambda ids, drafts, tokens, matched: [*ids[:-1], tokens[max(matched - 1, 0)]]
 )
+emitting("accept-bonus-row-behind", "a round emits: the bonus of the row behind")(
+    lambda ids, drafts, tokens, matched: [*ids[:-1], tokens[min(matched + 1, len(drafts))]]
+)
 emitting("accept-bonus-clamped", "a round emits: behind K drafts, the bonus of the row before")(
     lambda ids, drafts, tokens, matched: [*ids[:-1], tokens[max(min(matched, len(drafts) - 1), 0)]]
 )

@@ -188,3 +188,28 @@ def _(loop: Loop, value: None) -> Mutation:
 )
 def _(loop: Loop, value: None) -> Mutation:
     return loop.predicting.around(lambda inner, rows, committed: inner(rows, committed).flip(0))
+
+
+handed = Family(
+    stages=("drafter.draft_tokens",),
+    fix="the K drafts of a buffer that begins with the last emitted token are those behind it",
+    cost=2,
+)
+HANDED: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "the last emitted token and all drafts but the last": lambda drafts, last: torch.cat(
+        (drafts.new_tensor([last]), drafts[:-1])
+    ),
+    "all drafts but the first, the last one twice": lambda drafts, last: torch.cat((drafts[1:], drafts[-1:])),
+    "the first draft K times": lambda drafts, last: drafts[:1].expand_as(drafts),
+    "the last emitted token K times": lambda drafts, last: torch.full_like(drafts, last),
+}
+
+
+@handed("draft-handed-over", "as drafts are handed over {value}", values=tuple(HANDED))
+def _(loop: Loop, value: str) -> Mutation:
+    def tap(inner: Callable[..., Tensor], stage: str, x: Tensor, *of: int) -> Tensor:
+        if stage != "drafter.draft_tokens" or len(x) < 2:
+            return inner(stage, x, *of)
+        return inner(stage, HANDED[value](x, loop.state.emitted[-1]), *of)
+
+    return loop.tap.around(tap)

@@ -29,7 +29,8 @@ tables = Family(stages=MOVED)
 forms = Family(turning, stages=MOVED, layered=True, fix=FORM_FIX)
 
 
-def _parameters(loop: Loop, side: str) -> dict[str, Any]:
+def parameters_of(loop: Loop, side: str) -> dict[str, Any]:
+    """What the config of a side's model says of its rotary embedding."""
     return dict((loop.target.config.rope_parameters or {}) if side == "target" else weighted(loop).config.rope)
 
 
@@ -40,7 +41,8 @@ def _scale(loop: Loop, side: str) -> tuple[Any, str]:
     )
 
 
-def _frequencies(loop: Loop, side: str) -> Tensor:
+def frequencies_of(loop: Loop, side: str) -> Tensor:
+    """The buffer of a side's frequencies [D / 2]."""
     frequencies: Tensor = loop.target.model.model.rotary_emb.inv_freq if side == "target" else loop.drafter.frequencies
     return frequencies
 
@@ -51,7 +53,7 @@ def _scheduled(loop: Loop, side: str, parameters: dict[str, Any]) -> Mutation:
     frequencies, scale = rope.schedule(parameters, config.head_dim)
     owner, name = _scale(loop, side)
     contexts = [replaced(owner, name, scale)] if getattr(owner, name) != scale else []
-    buffer = _frequencies(loop, side)
+    buffer = frequencies_of(loop, side)
     if not torch.allclose(buffer.double(), frequencies, rtol=1e-6):
         contexts.append(changed(buffer, lambda now: frequencies.to(now.dtype)))
     return together(contexts)
@@ -64,14 +66,14 @@ def _scheduled(loop: Loop, side: str, parameters: dict[str, Any]) -> Mutation:
     seen=("NeMo Automodel #2825", "TensorRT-Model-Connect #400"),
 )
 def _(loop: Loop, value: str, side: str) -> Mutation:
-    parameters = _parameters(loop, side)
+    parameters = parameters_of(loop, side)
     original = loop.target.config.max_position_embeddings
     assumed = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": original}
     parameters = assumed | parameters
     if value == "the other model's":
-        return _scheduled(loop, side, _parameters(loop, "drafter" if side == "target" else "target"))
+        return _scheduled(loop, side, parameters_of(loop, "drafter" if side == "target" else "target"))
     if value == "linear":
-        buffer = _frequencies(loop, side)
+        buffer = frequencies_of(loop, side)
         plain, _ = rope.schedule(parameters | {"rope_type": "default"}, 2 * len(buffer))
         return changed(buffer, lambda now: (plain / float(parameters.get("factor", 1.0))).to(now.dtype))
     if parameters.get("rope_type", "default") == value or (value != "default" and "factor" not in parameters):
@@ -81,7 +83,7 @@ def _(loop: Loop, value: str, side: str) -> Mutation:
 
 def parameter(loop: Loop, value: float | bool, side: str, key: str) -> Mutation:
     """One entry of `rope_parameters` with another value."""
-    parameters = _parameters(loop, side)
+    parameters = parameters_of(loop, side)
     if key not in parameters or parameters[key] == value:
         raise NotApplicable(f"{key} is {parameters.get(key)}")
     return _scheduled(loop, side, parameters | {key: value})
@@ -134,7 +136,7 @@ def _(loop: Loop, theta: float, side: str) -> Mutation:
     fit=WIDE,
 )
 def _(loop: Loop, factor: float, side: str) -> Mutation:
-    parameters = _parameters(loop, side)
+    parameters = parameters_of(loop, side)
     if parameters.get("rope_type") != "yarn" or parameters["factor"] == factor:
         raise NotApplicable(f"rope_type {parameters.get('rope_type')}, factor {parameters.get('factor')}")
     return _scheduled(loop, side, parameters | {"factor": factor, "attention_factor": getattr(*_scale(loop, side))})
@@ -142,7 +144,7 @@ def _(loop: Loop, factor: float, side: str) -> Mutation:
 
 def rounded(loop: Loop, what: str, side: str, dtype: str) -> Mutation:
     """Frequencies, angles (position x frequency), or both and the positions, rounded on their way to cos and sin."""
-    buffer = _frequencies(loop, side)
+    buffer = frequencies_of(loop, side)
 
     def through(x: Tensor) -> Tensor:
         return x.to(getattr(torch, dtype))
@@ -181,7 +183,7 @@ for dtype in ("bfloat16", "float16"):
 )
 def _(loop: Loop, value: float | str, side: str) -> Mutation:
     owner, name = _scale(loop, side)
-    clean, factor = float(getattr(owner, name)), float(_parameters(loop, side).get("factor", 1.0))
+    clean, factor = float(getattr(owner, name)), float(parameters_of(loop, side).get("factor", 1.0))
     yarn = 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
     known = {"missing": 1.0, "squared": clean**2, "applied": yarn, "inverted": 1 / clean}
     scale = known[value] if isinstance(value, str) else clean * value
@@ -280,7 +282,7 @@ def _of_length(loop: Loop, rows: int, side: str, beyond: Callable[[Tensor, int],
     seen=("vLLM #48894", "vLLM #49343"),
 )
 def _(loop: Loop, how: str, side: str) -> Mutation:
-    original = _parameters(loop, side).get("original_max_position_embeddings")
+    original = parameters_of(loop, side).get("original_max_position_embeddings")
     if not original:
         raise NotApplicable("no original context")
     return at_positions(loop, side, lambda p: p.clamp(max=original - 1) if how == "clamp" else p % original)

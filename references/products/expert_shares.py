@@ -130,6 +130,12 @@ def of_loads(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
         for step, where in ((1, "behind"), (-1, "before")):
             says = f"rows behind the first {rows} of a pass that an expert runs are run by the expert {where}"
             yield says, share - late + late.roll(step, 1)
+    for rows in (2, *TILES):
+        more = torch.where(places == loads, (-loads) % rows, 0)
+        says = (
+            f"an expert's last row of a pass counts once more for each row that is missing in its last tile of {rows}"
+        )
+        yield says, share * (1 + more)
     yield "experts give nothing at their first row of a pass", share * (places != 1)
     yield "experts give nothing at their last row of a pass", share * (places != loads)
 

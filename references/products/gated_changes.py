@@ -10,7 +10,7 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
-from parity.block_formats import LEVELS
+from parity.block_formats import LEVELS, MISREAD, nearest_codes
 from parity.references.products.activations import activations, clamped_swiglu, plain_activations
 from parity.references.products.gated import Gated, Variant, times_weight, with_other
 from parity.references.products.product import (
@@ -24,6 +24,9 @@ from parity.references.products.product import (
 
 TILE, HALF_TILE = 32, 16
 """Inputs behind the last whole tiles are what a loop over tiles forgets; MXFP4 blocks are as wide."""
+
+CODED = 1 << 24
+"""Numbers of a weight whose codes are told: of more it takes minutes, and several copies."""
 
 RANKS = (2, 4)
 """Ranks for which a matrix may be cut."""
@@ -93,6 +96,11 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
             if width < of.x.shape[1]:
                 says = f"gate and up added up in {name} behind each tile of {width} inputs"
                 yield says, partial(with_other, multiply=partial(_in_tiles, width=width, low=dtype))
+    for code, others in MISREAD.items() if of.gate.numel() <= CODED else ():
+        for says, sides in (("gate and up", ("gate", "up")), ("gate", ("gate",)), ("up", ("up",))):
+            for other in others:
+                read = partial(_changed, sides=sides, change=partial(_misread, code=code, other=other))
+                yield f"numbers of {says} that MXFP4 has as {code:g} read as {other:g}", read
     yield from _of_scales(of.x.shape[1], of.gate.shape[1], len(of.gate))
     for name, low in in_formats():
         yield f"what gate and up give in {name}", partial(_given_in, low=low)
@@ -282,7 +290,10 @@ def _orders(width: int) -> Iterator[tuple[str, Tensor]]:
     for tile in REPEATED:
         if tile < width:
             yield f"of which the first {tile} stand in every tile of {tile}", places % tile
-            yield f"of which those from {tile} on are those {tile} before", torch.where(places < tile, places, places - tile)
+            yield (
+                f"of which those from {tile} on are those {tile} before",
+                torch.where(places < tile, places, places - tile),
+            )
 
 
 REPEATED = (16, 32, 64, 128, 256)
@@ -292,6 +303,10 @@ REPEATED = (16, 32, 64, 128, 256)
 def _reordered(held: Tensor, order: Tensor) -> Tensor:
     """Weights [E, I, H] or biases [E, I] with their inner columns in an order."""
     return held[:, order]
+
+
+def _misread(weight: Tensor, code: float, other: float) -> Tensor:
+    return torch.where(torch.from_numpy(nearest_codes(weight.numpy()) == code), weight * (other / code), weight)
 
 
 def _cut(weight: Tensor, first: int) -> Tensor:

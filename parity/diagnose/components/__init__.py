@@ -95,7 +95,8 @@ def components(
                     break
             if max(map(preferred, found), default=(False, 0.0)) > ENOUGH:
                 break
-    if held and held.by_most and not any(one.whole for one in found):
+    told = held and (held.by_most or (not found and held.share >= PARTLY))
+    if held and told and not any(one.whole for one in found):
         return (Component(held.says, held.share, None, where),)
     return tuple(sorted(found, key=preferred, reverse=True)[:1])
 
@@ -113,6 +114,10 @@ def _faint(
         return (best,) if best else ()
     return ()
 
+
+PARTLY = 0.5
+"""The share of the wrong rows that hold others' values from which this is said where nothing else is: what the rest
+holds may be shown by no stage."""
 
 LEAST = 0.5
 """Of an error hardly above its noise almost anything leaves no more than noise: a part explains half of it at least."""

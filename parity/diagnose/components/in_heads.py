@@ -11,6 +11,7 @@ from parity.diagnose.components.frequencies import TurnedKeys, in_frequencies
 from parity.diagnose.components.key_weights import in_key_weights
 from parity.diagnose.components.keys import in_keys
 from parity.diagnose.components.parts import INSIDE
+from parity.diagnose.components.splits import in_splits
 from parity.diagnose.components.sums import in_sums
 from parity.diagnose.components.turned_queries import in_query_positions
 from parity.diagnose.components.wrong import DOWN_TO_NOISE, Component, WrongRows
@@ -35,7 +36,7 @@ def in_attention(
     if len(heads) < count:
         of_some = np.where(np.repeat(np.isin(np.arange(count), heads), weight.shape[1] // count), weight, 0.0)
         says = f"head{'s' * (len(heads) > 1)} {', '.join(map(str, heads))}: "
-    for reading in (in_keys, in_query_positions, in_key_weights, in_frequencies):
+    for reading in (in_keys, in_query_positions, in_key_weights, in_frequencies, in_splits):
         one = reading(wrong, of_some, keys)
         yield one and replace(one, says=f"{says}{one.says}")
     yield in_sums(wrong, held)

@@ -76,7 +76,7 @@ def _own(wrong: WrongRows, weight: np.ndarray, rows: Sequence[Keys], family: Fam
     return np.stack([numbers for numbers, _, _ in fits]), np.stack([errors for _, errors, _ in fits])
 
 
-def _given(keys: Keys, scores: np.ndarray, sinks: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def given(keys: Keys, scores: np.ndarray, sinks: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Shares [N, T] of scores and of sinks [N], and what they mix [N, D]."""
     shown = np.where(keys.seen, scores, -np.inf)
     top = shown.max(axis=1) if sinks is None else np.maximum(shown.max(axis=1), sinks)
@@ -90,7 +90,7 @@ def _given(keys: Keys, scores: np.ndarray, sinks: np.ndarray | None) -> tuple[np
 def _at(family: Family, keys: Keys, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     of_scores, of_sinks = family.basis(keys)
     sinks = None if keys.sinks is None else keys.sinks + numbers @ of_sinks
-    return _given(keys, keys.scores + np.tensordot(numbers, of_scores, 1), sinks)
+    return given(keys, keys.scores + np.tensordot(numbers, of_scores, 1), sinks)
 
 
 def _moved(family: Family, weight: np.ndarray, keys: Keys, numbers: np.ndarray) -> np.ndarray:

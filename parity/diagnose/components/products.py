@@ -19,7 +19,7 @@ from parity.diagnose.components.frequencies import TurnedKeys
 from parity.diagnose.components.in_heads import in_attention
 from parity.diagnose.components.other_rows import of_other_rows
 from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
-from parity.diagnose.components.quantised_weights import block_scales, clipped, zero_points
+from parity.diagnose.components.quantised_weights import block_scales, clipped, codes, saturated, zero_points
 from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.tables import in_table
 from parity.diagnose.components.weights import any_weight, in_weights
@@ -125,7 +125,15 @@ def in_products(
     yield contraction(wrong, x, weight, parts)
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])
     yield best_of(block_scales(wrong, x, weight, parts))
-    yield best_of((*zero_points(wrong, x, parts), clipped(wrong, x, weight)))
+    inner = slice(first_bias)
+    yield best_of(
+        (
+            *zero_points(wrong, x, parts),
+            clipped(wrong, x, weight),
+            codes(wrong, x[:, inner], weight[:, inner]),
+            saturated(wrong, x[:, inner], weight[:, inner]),
+        )
+    )
     yield best_of(_in_time(in_roundings(wrong, x, weight, parts, wrong.passes, x.shape[1] - first_bias), check))
     yield from in_weights(wrong, x, product.weight.astype(np.float64), parts, product.beside())
     if product.keys is not None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.block_formats import CODES, nearest_codes
 from parity.diagnose.components.parts import Parts, wide_parts
 from parity.diagnose.components.weights import TABLE
-from parity.diagnose.components.wrong import Component, WrongRows
+from parity.diagnose.components.wrong import FULL, Component, WrongRows
 
 BLOCKS = (32, 16, 64, 128)
 """Inputs of a block that has a scale of its own; MXFP4's have 32."""
@@ -68,6 +69,35 @@ def zero_points(wrong: WrongRows, x: np.ndarray, parts: Parts) -> Iterator[Compo
         yield wrong.judged(says, sums @ fitted, fitted.size)
 
 
+def codes(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | None:
+    """Numbers of the weight that count by what MXFP4 has for them: codes that are read as others.
+
+    Args:
+        x: what enters but for biases, [R, D].
+        weight: float64 [wrong columns, D].
+    """
+    if weight.size > TABLE:
+        return None
+    named, error = nearest_codes(weight), wrong.error[:, wrong.columns]
+    parts = {code: x @ np.where(named == code, weight, 0.0).T for code in CODES}
+    held = {code: part for code, part in parts.items() if part.any()}
+    if not held:
+        return None
+    stacked = np.stack([part.ravel() for part in held.values()], axis=1)
+    factors = np.linalg.lstsq(stacked, error.ravel(), rcond=None)[0]
+    told = [(code, factor) for code, factor in zip(held, factors.tolist(), strict=True) if abs(factor) > FULL]
+    if not told or len(told) == len(held):  # all of them: another scale
+        return None
+    read = " and ".join(f"{code:g} as {(1 + factor) * code:.3g}" for code, factor in told)
+    model = sum(factor * held[code] for code, factor in told)
+    return wrong.judged(f"{wrong.where}numbers of the weight that MXFP4 has read otherwise: {read}", model, len(told))
+
+
+LIMITS, NARROWED, STEEP = 25, 3, 0.02
+"""Sizes that are tried at once, how often they are tried closer together, and how far below the size the largest number
+of a wrong row may be: the device's own noise."""
+
+
 def clipped(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | None:
     """Weights whose size is cut: at so many deviations, or wherever it explains most.
 
@@ -88,3 +118,28 @@ def clipped(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | 
     if not model.any():
         return None
     return wrong.judged(f"{wrong.where}weights cut to a size of {best:.3g}{limits[best]}", model, 1)
+
+
+def saturated(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | None:
+    """What enters cut at a size, wherever it explains most: the limit of a format, or of a scale that was calibrated.
+
+    Args:
+        x: what enters but for biases, [R, D].
+        weight: float64 [wrong columns, D].
+    """
+    error, largest = wrong.error[:, wrong.columns], float(np.abs(x).max(initial=0.0))
+    least = float(np.abs(x).max(axis=1).min(initial=largest))
+
+    def made(limit: float) -> np.ndarray:
+        return np.asarray((np.clip(x, -limit, limit) - x) @ weight.T)
+
+    def left(limit: float) -> float:
+        return float(((error - made(limit)) ** 2).sum())
+
+    best, step = min(np.linspace(0.02, 1, LIMITS) * largest, key=left), largest / LIMITS
+    for _ in range(NARROWED):
+        near = np.linspace(max(best - step, 0.0), min(best + step, largest), LIMITS)
+        best, step = min(near, key=left), 2 * step / LIMITS
+    if not 0 < best <= least * (1 + STEEP):  # each wrong row has something that is cut
+        return None
+    return wrong.judged(f"{wrong.where}what enters is cut to a size of {best:.4g}", made(best), 1)

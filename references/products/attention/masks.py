@@ -77,7 +77,9 @@ def of_masks() -> Iterator[tuple[str, Variant]]:
         ),
     }
     for size in WINDOWS:
-        hidden[f"a row sees from its oldest key's next page of {size} on"] = partial(_before_page, size=size, later=True)
+        hidden[f"a row sees from its oldest key's next page of {size} on"] = partial(
+            _before_page, size=size, later=True
+        )
         shown[f"the whole page of {size} of a row's oldest key is seen"] = partial(_from_page, size=size)
         shown[f"keys to the end of the row's own page of {size} are seen"] = partial(_to_page, size=size)
     for size in (*NEAR[1::2], *WINDOWS):
