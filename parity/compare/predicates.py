@@ -92,9 +92,7 @@ def _sized(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """Passes of the size of the one before: what was kept for a shape is taken again."""
     if (facts.known("alike") == 1).any():
         yield Predicate("later passes of as many rows as the one before", lambda facts: facts.known("alike") == 1)
-        yield Predicate(
-            "later passes of more or fewer rows than the one before", lambda facts: facts.known("alike") == 0
-        )
+        yield Predicate("later passes of other sizes than the one before", lambda facts: facts.known("alike") == 0)
 
 
 def _thresholds(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:

@@ -194,6 +194,7 @@ handed = Family(
     stages=("drafter.draft_tokens",),
     fix="the K drafts of a buffer that begins with the last emitted token are those behind it",
     cost=2,
+    drafters=PARALLEL,
 )
 HANDED: dict[str, Callable[[Tensor, int], Tensor]] = {
     "the last emitted token and all drafts but the last": lambda drafts, last: torch.cat(
