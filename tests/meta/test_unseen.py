@@ -41,6 +41,7 @@ HELD = {
     20: (60, 30, 2),
     21: (60, 30, 0),
     22: (60, 30, 0),
+    23: (59, 30, 1),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 

@@ -1,0 +1,1 @@
+"""The twenty-third set: fifty-nine defects, thirty of them conditional."""
