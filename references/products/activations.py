@@ -30,6 +30,10 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
+LIFTS = (-2.0, -1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+"""What may be added to up as well: the one that it is lifted by, folded into its bias so often."""
+
+
 def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
     """Other activations of gate and up [R, E, I] of a clamped SwiGLU, each with what it says."""
     inf = float("inf")
@@ -57,7 +61,12 @@ def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
     def cut_off(gate: Tensor, up: Tensor, cut: Callable[[Tensor], Tensor]) -> Tensor:
         return gated(gate.clamp(max=limit), clamped(up) + 1, cut)
 
+    def lifted(gate: Tensor, up: Tensor, more: float) -> Tensor:
+        return right(gate, up + more)
+
     yield "one added to up before its clamp", lambda gate, up: gated(gate.clamp(max=limit), clamped(up + 1))
+    for more in LIFTS:
+        yield f"up larger by {more:g} before its clamp", partial(lifted, more=more)
     yield "the clamp of gate on both sides", lambda gate, up: gated(clamped(gate), clamped(up) + 1)
     yield "the clamp of up above alone", lambda gate, up: gated(gate.clamp(max=limit), up.clamp(max=limit) + 1)
     yield "no clamp of gate", lambda gate, up: gated(gate, clamped(up) + 1)

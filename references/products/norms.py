@@ -87,6 +87,9 @@ def behind_layers(
                 ("with the last layer's input once more", x + before),
                 ("before the last layer", before),
                 ("without what the last layer's MLP adds", inside),
+                ("with what the last layer's MLP adds once more", 2 * x - inside),
+                ("with what the last layer's attention adds once more", x + inside - before),
+                ("without what the last layer's attention adds", x - inside + before),
             ):
                 yield f"the norm of the stream {says}", given(change(other).numpy())
 
@@ -116,6 +119,8 @@ def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, ca
             inverse = normed_by(x, eps)
             for whose, rows in _other_rows([len(rows) for rows in seen[calls]]):
                 yield f"the root mean square of {whose}", given((x * inverse[rows] * weight).numpy())
+            for whose, runs in _together([len(rows) for rows in seen[calls]]):
+                yield f"one mean square over {whose}", given((x * _shared(inverse, eps, runs) * weight).numpy())
             for name, one, met in beside:
                 rows = torch.cat(met[calls]).double() if met[calls] else x[:0]
                 if rows.shape == x.shape:
@@ -137,6 +142,23 @@ def _other_rows(calls: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
     for tile in STEPS[1:]:
         yield f"the first row of its tile of {tile}", own - at % tile
     yield "its pass' first row", own - at
+
+
+def _together(calls: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
+    """Rows that may share a statistic: the run that each is of, of calls of so many rows."""
+    at = torch.cat([torch.arange(rows) for rows in calls])
+    call = torch.repeat_interleave(torch.arange(len(calls)), torch.tensor(calls))
+    yield "the rows of its pass", call
+    for tile in STEPS[1:]:
+        yield f"the rows of its tile of {tile}", call * len(at) + at // tile
+
+
+def _shared(inverse: Tensor, eps: float, runs: Tensor) -> Tensor:
+    """What each row is multiplied by [R, 1] where the rows of a run have one mean square."""
+    _, run, count = runs.unique(return_inverse=True, return_counts=True)
+    squares = torch.zeros(len(count), 1, dtype=inverse.dtype).index_add(0, run, inverse**-2 - eps)
+    shared: Tensor = (squares / count[:, None] + eps).rsqrt()[run]
+    return shared
 
 
 def _of_rows(norm: Norm, x: Tensor, rows: Any) -> Any:

@@ -36,7 +36,8 @@ def in_other_stages(wrong: WrongRows, golden: DumpView, mode: str) -> Component 
             for other in [_beside(one, golden, named.name, mode, fed=bool(says), step=step)]
             if other is not None and other.shape == one.golden.shape
         }
-        multiples = (_multiple(one, says, name, other) for name, other in beside.items())
+        own = wrong.rows.named.name  # a multiple of the stage itself is a factor, of which others say more
+        multiples = (_multiple(one, says, name, other) for name, other in beside.items() if name != own)
         for found in (*multiples, _in_place_of(one, says, beside)):
             if found and found.explained >= SHARE and (best is None or preferred(found) > preferred(best)):
                 best = found
