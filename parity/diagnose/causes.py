@@ -262,6 +262,8 @@ class CauseSearch:
         trial = confirmed or step.nearest(self.made)
         if trial is None or (part and part.whole and _outdone(part, step, trial, near=confirmed is None)):
             return False
+        if part and part.whole and part.explained > step.explained(trial) and self._leaves_alike(step, trial, first):
+            return False
         alike = [said_of(other) for other in step.alike]
         self.left, named = step.full(trial).after, step.at_first(trial)
         failing = {name: residual for name, residual in self.left.items() if not self._is_the_references(residual)}
@@ -270,6 +272,13 @@ class CauseSearch:
         self.known = (*self.known, *trial.assumed)
         self._widen(first)
         return True
+
+    def _leaves_alike(self, step: DiagnosisStep, trial: Trial, first: Residual) -> bool:
+        """Whether what is named leaves a stage of the same kind failing, in another layer."""
+        left = step.full(trial).after.values()
+        return any(
+            one.red and one.stage != first.stage and self._kind(one.stage) == self._kind(first.stage) for one in left
+        )
 
     def _unwritten(self, stage: str) -> str:
         """Why a cause of wrong ids is in doubt: they are what an empty buffer holds; '' where it is not."""

@@ -14,7 +14,7 @@ from parity.diagnose.components.wrong import Component, WrongRows, best_of
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Columns by which an input may be off: by one, or by a tile."""
 
-RUNS = (2, 3, 4, 8)
+RUNS = (2, 3, 4, 5, 6, 8, 12, 16)
 """Runs of inputs, taps or ranks, that may be read in turn."""
 
 TILES = (128, 64, 32, 16, 8)
