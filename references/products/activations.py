@@ -65,8 +65,8 @@ def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
         return right(gate, up + more)
 
     yield "one added to up before its clamp", lambda gate, up: gated(gate.clamp(max=limit), clamped(up + 1))
-    for more in LIFTS:
-        yield f"up larger by {more:g} before its clamp", partial(lifted, more=more)
+    for lift in LIFTS:
+        yield f"up larger by {lift:g} before its clamp", partial(lifted, more=lift)
     yield "the clamp of gate on both sides", lambda gate, up: gated(clamped(gate), clamped(up) + 1)
     yield "the clamp of up above alone", lambda gate, up: gated(gate.clamp(max=limit), up.clamp(max=limit) + 1)
     yield "no clamp of gate", lambda gate, up: gated(gate, clamped(up) + 1)
