@@ -26,7 +26,7 @@ def other_shares(share: Tensor) -> Iterator[tuple[str, Tensor]]:
     low, high = (torch.where(chosen, numbers, none) for none in (share.shape[1], -1))
     for says, some in (("lowest", low == low.amin(-1, keepdim=True)), ("highest", high == high.amax(-1, keepdim=True))):
         yield f"of a row's experts the one of the {says} number is missing", share * ~some
-        yield f"of a row's experts the one of the {says} number counts twice", share * (1 + some.double())
+        yield f"of a row's experts the one of the {says} number counts twice", share * (1 + some.to(share))
     yield "the shares of the row before", share.roll(1, 0)
     yield "the shares of the row behind", share.roll(-1, 0)
     ranked = share.sort(dim=1, descending=True)

@@ -27,5 +27,10 @@ def test_sums_of_runs_are_told(times, says):
     assert said([*in_elements(wrong(TAPS, mixed, "drafter.taps"))]).startswith(says)
 
 
+def test_one_factor_of_all_columns_is_no_sum_of_runs():
+    found = [*in_elements(wrong(TAPS, TAPS * 1.1547, "drafter.taps"))]
+    assert not any("of the columns holds" in one.says for one in found if one)
+
+
 def test_another_error_is_no_sum_of_runs():
     assert said([*in_elements(wrong(TAPS, TAPS + random(20, 96, seed=3), "drafter.taps"))]) == ""

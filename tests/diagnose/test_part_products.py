@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from parity.block_formats import nearest_codes
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components.faint import in_faint_changes, in_faint_parts
 from parity.diagnose.components.products import in_products
@@ -203,6 +204,19 @@ def test_weights_that_are_cut_are_told_with_the_size():
     x, weight = random(90, 64, seed=14), random(WIDTH, 64, seed=15)
     cut = np.clip(weight, -2 * weight.std(), 2 * weight.std())
     assert "(2 standard deviations)" in said(in_products(wrong(x @ weight.T, x @ cut.T), Toy(x, weight, parts=())))
+
+
+def test_inputs_that_are_cut_are_told_with_the_size():
+    x, weight = 3 * random(ROWS, 64, seed=41), random(WIDTH, 64, seed=42)
+    told = said(in_products(wrong(x @ weight.T, np.clip(x, -4.5, 4.5) @ weight.T), Toy(x, weight, parts=())))
+    assert told.startswith("what enters is cut to a size of 4.5")
+
+
+def test_codes_of_a_weight_that_are_read_as_others_are_told():
+    x, weight = random(ROWS, 64, seed=43), random(WIDTH, 64, seed=44)
+    low = np.where(nearest_codes(weight) == 0.5, 1.5 * weight, weight)
+    told = said(in_products(wrong(x @ weight.T, x @ low.T), Toy(x, weight, parts=())))
+    assert told.startswith("numbers of the weight that MXFP4 has read otherwise: 0.5 as 0.75")
 
 
 def test_numbers_near_an_edge_between_two_steps_may_have_gone_to_the_other_side():

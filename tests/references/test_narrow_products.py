@@ -14,7 +14,7 @@ from parity.references.products.few_rows import of_few_rows
 from parity.references.products.gated import Gated
 from parity.references.products.gated_changes import variants as gated_variants
 from parity.references.products.norm_changes import variants
-from parity.references.products.norms import _other_rows
+from parity.references.products.norms import _other_rows, _shared, _together
 from parity.references.products.product import in_formats
 from parity.references.products.rotated import last_rows_alike
 
@@ -127,6 +127,42 @@ def test_a_norm_may_take_the_root_of_the_first_row_of_a_tile_of_its_pass():
     assert rows["the first row of its tile of 4"].tolist() == [0, 0, 0, 0, 4, 4, 6, 6, 6, 6, 10]
     assert rows["its pass' first row"].tolist() == [0] * 6 + [6] * 5
     assert rows["the row 2 before"].tolist()[2:] == [*range(9)]
+
+
+def test_a_norm_may_take_one_mean_square_of_all_rows_of_a_pass():
+    runs = dict(_together([3, 2]))
+    assert runs["the rows of its pass"].tolist() == [0, 0, 0, 1, 1]
+    _, counts = runs["the rows of its tile of 2"].unique(return_counts=True)
+    assert counts.tolist() == [2, 1, 2]
+    inverse = (X.square().mean(-1, keepdim=True) + EPS).rsqrt()
+    made = _shared(inverse, EPS, runs["the rows of its pass"])
+    due = (X[:3].square().mean() + EPS).rsqrt().expand(3), (X[3:].square().mean() + EPS).rsqrt().expand(2)
+    torch.testing.assert_close(made[:, 0], torch.cat(due))
+
+
+def test_of_a_rows_experts_one_may_be_missing_by_its_number():
+    share = torch.tensor([[0.0, 0.3, 0.7, 0.0], [0.6, 0.0, 0.0, 0.4]])
+    made = dict(other_shares(share))
+    lost = made["of a row's experts the one of the lowest number is missing"]
+    torch.testing.assert_close(lost, torch.tensor([[0.0, 0.0, 0.7, 0.0], [0.0, 0.0, 0.0, 0.4]]))
+    twice = made["of a row's experts the one of the highest number counts twice"]
+    torch.testing.assert_close(twice, torch.tensor([[0.0, 0.3, 1.4, 0.0], [0.6, 0.0, 0.0, 0.8]]))
+
+
+def test_an_experts_last_row_may_count_for_its_padding():
+    share = torch.zeros(7, 2, dtype=torch.float64)
+    share[:5, 0], share[5:, 1] = 0.5, 0.25
+    says = "an expert's last row of a pass counts once more for each row that is missing in its last tile of {}"
+    made = dict(of_loads([share]))
+    assert made[says.format(2)][:, 0].tolist() == [0.5] * 4 + [1.0, 0, 0] and made[says.format(2)][6, 1] == 0.25
+    assert made[says.format(8)][4, 0] == 0.5 * 4 and made[says.format(8)][6, 1] == 0.25 * 7
+
+
+def test_codes_of_four_bits_may_be_read_as_others():
+    gate = torch.tensor([[[6.0, 0.5, -0.5, 3.0] + [0.0] * 44]], dtype=torch.float64)
+    gated = Gated(X, gate, gate.clone(), None, None, act=swiglu)
+    read = dict(gated_variants(gated))["numbers of gate that MXFP4 has as 0.5 read as 0.75"](gated)
+    assert read.gate[0, 0, :4].tolist() == [6.0, 0.75, -0.75, 3.0] and torch.equal(read.up, gate)
 
 
 def test_biases_may_stand_behind_the_clamp():
