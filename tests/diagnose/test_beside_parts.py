@@ -57,6 +57,24 @@ def test_what_leaves_many_times_its_bound_is_no_cause_where_a_part_explains_more
     assert named_beside_a_part(monkeypatch, share, left, near=True)  # of choices
 
 
+@pytest.mark.parametrize(
+    ("stage", "red", "leaves"),
+    [
+        ("target.layers.1.q", True, True),
+        ("target.layers.1.q", False, False),
+        ("target.layers.1.attn_out", True, False),
+        (Q, True, False),
+    ],
+)
+def test_a_hypothesis_may_leave_the_same_kind_of_stage_failing_in_another_layer(stage, red, leaves):
+    """A part of that stage which explains more comes before it then."""
+    search = causes.CauseSearch.__new__(causes.CauseSearch)
+    search.trials = SimpleNamespace(golden=SimpleNamespace(declared=declared(2, 2)))
+    after = {stage: replace(residual(1.0), stage=stage, red=red)}
+    step = SimpleNamespace(full=lambda trial: SimpleNamespace(after=after))
+    assert search._leaves_alike(step, None, residual(1.0)) == leaves
+
+
 def named_beside_a_part(monkeypatch, share: float, left: float, near: bool = False, x: float | None = None) -> bool:
     """Whether a trial that explains and leaves so much is named, beside a part that leaves nothing."""
     made = trial(0.75)

@@ -35,6 +35,14 @@ def test_what_was_added_to_one_tap_is_told_row_by_row_of_the_pass_that_fed_it(sm
     assert in_other_stages(everywhere, golden, "local") is None, "more than one tap is wrong"
 
 
+def test_a_multiple_of_the_stage_itself_is_left_to_what_says_more_of_factors(small_golden):
+    golden, name = small_golden, "drafter.pre_head_hidden"
+    rows = stage_rows(golden, golden, golden.declared[name], device="float32", mode="local")
+    wrong = WrongRows.of(replace(rows, device=(rows.golden * 1.1547).astype(ml_dtypes.bfloat16)), "bfloat16")
+    found = in_other_stages(wrong, golden, "local")
+    assert found is None or name not in found.says
+
+
 def test_a_stage_that_is_added_in_the_place_of_another_is_told(small_golden):
     golden, layer = small_golden, "target.layers.1"
     out, before, added = (
