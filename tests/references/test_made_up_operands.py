@@ -27,7 +27,8 @@ from parity.references.products.expert_shares import (
 )
 from parity.references.products.fixed_points import entering
 from parity.references.products.gated import Gated, of_earlier_rows
-from parity.references.products.gated_changes import _by_other_scales, _cut_by_rank
+from parity.references.products.gated_changes import _cut_by_rank
+from parity.references.products.gated_weights import _by_other_scales
 from parity.references.products.layers import _led_back
 from parity.references.products.norms import _streams
 from parity.references.products.product import as_it_is, in_steps
