@@ -61,7 +61,7 @@ def variants(of: Gated, alpha: float = 1.0, limit: float = float("inf")) -> Iter
             yield f"the {side.replace('_', ' ')} from {first} on left out", cut
     yield from in_fewer_bits()
     for says, order in _orders(of.gate.shape[1]):
-        for what, sides in (("gate", ("gate",)), ("up", ("up",)), ("gate and up", ("gate", "up"))):
+        for what, sides in SIDES.items():
             biases = tuple(f"{side}_bias" for side in sides) if of.gate_bias is not None else ()
             change = partial(_reordered, order=order)
             yield f"inner columns of {what} {says}", partial(changed, sides=(*sides, *biases), change=change)
