@@ -67,13 +67,29 @@ class _Written:
             LookupError: a row that no pass of the round gave.
         """
         for row in held.detach().flatten(1)[self.before :]:
-            apart = [(one - row).norm(dim=1) for one in self.values[self.read :]]
-            if not apart or min(float(each.min()) for each in apart) > SAME * float(row.norm()):
-                raise LookupError("a cached row is none that was made")
-            at = max(range(len(apart)), key=lambda place: (-float(apart[place].min()), place))
-            self.rows.append((self.read + at, int(apart[at].argmin())))
+            self.rows.append(self._next_row(row) or self._any_row(row))
         self.places += [(self.round, position) for position in range(self.before, len(held))]
         self.before, self.read, self.round = len(held), len(self.values), self.round + 1
+
+    def _next_row(self, row: Tensor) -> tuple[int, int] | None:
+        """The row behind the last one that was kept, where it is this one: rows of a pass mostly are kept in order."""
+        place, number = self.rows[-1] if self.rows else (0, -1)
+        if place < self.read or number + 1 >= len(self.values[place]):
+            return None
+        apart = float((self.values[place][number + 1] - row).norm())
+        return (place, number + 1) if apart <= SAME * float(row.norm()) else None
+
+    def _any_row(self, row: Tensor) -> tuple[int, int]:
+        """The row of the round's passes that is nearest to this one, the last of several.
+
+        Raises:
+            LookupError: none is as near as a row that is the same.
+        """
+        apart = [(one - row).norm(dim=1) for one in self.values[self.read :]]
+        if not apart or min(float(each.min()) for each in apart) > SAME * float(row.norm()):
+            raise LookupError("a cached row is none that was made")
+        at = max(range(len(apart)), key=lambda place: (-float(apart[place].min()), place))
+        return self.read + at, int(apart[at].argmin())
 
     def meets(self, passes: Sequence[Tensor]) -> bool:
         """Whether passes have the rows that the projection had; context may enter it behind no norm of its own."""

@@ -93,6 +93,9 @@ def codes(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | No
     return wrong.judged(f"{wrong.where}numbers of the weight that MXFP4 has read otherwise: {read}", model, len(told))
 
 
+FEWER = 48
+"""Rows, and outputs, by which the size is chosen where what enters is cut."""
+
 LIMITS, NARROWED, STEEP = 25, 3, 0.02
 """Sizes that are tried at once, how often they are tried closer together, and how far below the size the largest number
 of a wrong row may be: the device's own noise."""
@@ -127,14 +130,15 @@ def saturated(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component 
         x: what enters but for biases, [R, D].
         weight: float64 [wrong columns, D].
     """
-    error, largest = wrong.error[:, wrong.columns], float(np.abs(x).max(initial=0.0))
+    largest = float(np.abs(x).max(initial=0.0))
     least = float(np.abs(x).max(axis=1).min(initial=largest))
-
-    def made(limit: float) -> np.ndarray:
-        return np.asarray((np.clip(x, -limit, limit) - x) @ weight.T)
+    rows, outputs = (
+        np.unique(np.linspace(0, count - 1, min(count, FEWER)).astype(int)) for count in (len(x), len(weight))
+    )
+    asked, by, error = x[rows], weight[outputs], wrong.error[:, wrong.columns][np.ix_(rows, outputs)]
 
     def left(limit: float) -> float:
-        return float(((error - made(limit)) ** 2).sum())
+        return float(((error - (np.clip(asked, -limit, limit) - asked) @ by.T) ** 2).sum())
 
     best, step = min(np.linspace(0.02, 1, LIMITS) * largest, key=left), largest / LIMITS
     for _ in range(NARROWED):
@@ -142,4 +146,5 @@ def saturated(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component 
         best, step = min(near, key=left), 2 * step / LIMITS
     if not 0 < best <= least * (1 + STEEP):  # each wrong row has something that is cut
         return None
-    return wrong.judged(f"{wrong.where}what enters is cut to a size of {best:.4g}", made(best), 1)
+    model = (np.clip(x, -best, best) - x) @ weight.T
+    return wrong.judged(f"{wrong.where}what enters is cut to a size of {best:.4g}", model, 1)
