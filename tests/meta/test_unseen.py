@@ -42,6 +42,7 @@ HELD = {
     21: (60, 30, 0),
     22: (60, 30, 0),
     23: (59, 30, 1),
+    24: (64, 32, 0),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 

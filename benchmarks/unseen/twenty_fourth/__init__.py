@@ -1,0 +1,1 @@
+"""The twenty-fourth set: sixty-four defects, thirty-two of them conditional."""
