@@ -41,7 +41,7 @@ def company_cause(
 
     def found(device: Device, numbers: Sequence[int], name: str) -> object:
         case = JoinedGoldens([_whole(golden, number) for number in numbers])
-        run = Dump(run_device(RunRequest(device, case, mode, (), folder / name, free=False)))
+        run = Dump(run_device(RunRequest(device, case, mode, (), folder / name, free=red.free)))
         return failing_run(case, run, policy, context.rerun)
 
     if found(fresh, [red.prompt], "alone") is not None:

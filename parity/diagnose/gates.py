@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED
+from parity.diagnose.clock import TimeIsUp
 from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.gate import Check, GateReport
@@ -221,14 +222,35 @@ class GateCause:
     headline: str = ""
 
 
-def run_until_failure(context: GateContext, names: Sequence[str] = ORDER) -> GateReport:
-    """The gates one after another, up to the first that fails."""
-    results = []
-    for number, name in enumerate(names):
-        context.progress(number, len(names), f"gate {name}")
-        results.append(run_gate(context, name))
-        if results[-1].verdict == FAIL:
-            break
+class OutOfTime(BaseException):
+    """The limit is reached inside a gate: no exception, which a gate would take for the device's."""
+
+
+def run_until_failure(
+    context: GateContext, names: Sequence[str] = ORDER, check: Callable[[], None] = lambda: None
+) -> GateReport:
+    """The gates one after another, up to the first that fails, or until `check` raises TimeIsUp: it is asked as often
+    as progress is told."""
+    results, told = [], context.progress
+
+    def in_time(done: int, total: int, what: str) -> None:
+        try:
+            check()
+        except TimeIsUp:
+            raise OutOfTime from None
+        told(done, total, what)
+
+    context.progress = in_time
+    try:
+        for number, name in enumerate(names):
+            context.progress(number, len(names), f"gate {name}")
+            results.append(run_gate(context, name))
+            if results[-1].verdict == FAIL:
+                break
+    except OutOfTime:
+        pass  # what was asked by then is told
+    finally:
+        context.progress = told
     return GateReport(context.device_name, context.precision, str(context.golden.folder), tuple(results))
 
 

@@ -46,6 +46,10 @@ RUNS = 0.25
 """Share of the limit that the device's own runs and the first references may take: a slow device leaves the search the
 rest all the same."""
 
+GATES = 0.5
+"""Share of the limit for gates where every stage passes and only what the device emits freely is wrong: what they find
+is told in place of a hypothesis."""
+
 BEHIND_LIMIT = 20.0
 """Seconds for what is wrong behind another sequence: that it depends on it is known already."""
 
@@ -215,12 +219,15 @@ def _explained(
         trials.others = partial(other_prompts, red.golden, red.prompt, red.run)
     else:
         trials.others = partial(other_prompts, golden, red.prompt, trials.drive, rerun)
+    if context and red.free:
+        share = SearchClock(None if asked.limit is None else GATES * asked.limit, begun=trials.clock.begun)
+        if read := gate_causes(run_until_failure(context, check=share.check)):
+            return read
     failing = red.residuals()
     trials = trials.with_hidden(hidden_layers(trials, failing))
     diagnosis = diagnose(trials, hypotheses, red.first, failing)
     diagnosis = replace(diagnosis, evidence=failures(red.report))
-    read = gate_causes(run_until_failure(context)) if context and red.free else []
-    return read or (diagnosis if whole else renumbered(diagnosis, red.prompt))
+    return diagnosis if whole else renumbered(diagnosis, red.prompt)
 
 
 def _trials(

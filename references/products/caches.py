@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from torch import Tensor
 from parity.references.hypotheses.mutating import layers_of, leaving
 from parity.references.products import norms
 from parity.references.products.attention.projections import norms_before, of_inputs, of_norm_weights, of_streams
+from parity.references.products.norm_changes import normed_by
 from parity.references.products.product import (
     LARGE,
     Changed,
@@ -99,6 +102,11 @@ class _Written:
         """The rows kept of what passes hold [rows, ...]."""
         return torch.stack([passes[place][row] for place, row in self.rows])
 
+    @property
+    def runs(self) -> list[int]:
+        """How many of these each pass gave, pass by pass."""
+        return [len([*run]) for _, run in groupby(self.rows, key=itemgetter(0))]
+
     def spans(self, rotations: Sequence[Rotation | None]) -> list[Span]:
         """Runs of these that stand behind one another in a pass, with the rotation of the first."""
         runs: list[list[tuple[int, int]]] = []
@@ -142,7 +150,7 @@ def of_cache(loop: Any, side: str, number: int, part: str, stack: ExitStack) -> 
         beside = projections(loop, side, number, *NAMES[part])
 
         def others() -> Iterator[tuple[str, Changed]]:
-            for says, other in _entering(layers, number, x, held):
+            for says, other in _entering(layers, number, x, held, written.runs):
                 yield says, given(other)
 
         (plain,) = linear(module, x, _halves(named, x), others, beside)
@@ -166,8 +174,11 @@ def _halves(named: dict[str, Any], x: Tensor) -> Parts:
     return [(f"what {name} gives", place * size, (place + 1) * size) for place, name in enumerate(names)]
 
 
-def _entering(layers: dict[int, Any], number: int, x: Tensor, held: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Other rows [R, D] that enter, of other norms of the streams [R, H], or of other streams."""
+def _entering(
+    layers: dict[int, Any], number: int, x: Tensor, held: Sequence[Tensor], runs: Sequence[int]
+) -> Iterator[tuple[str, Tensor]]:
+    """Other rows [R, D] that enter, of other norms of the streams [R, H], or of other streams; `runs` are the rows that
+    each pass left."""
     yield from ((says, change(x)) for says, change in of_inputs())
     if not held:
         return
@@ -175,11 +186,24 @@ def _entering(layers: dict[int, Any], number: int, x: Tensor, held: Sequence[Ten
         yield says, x * factors
     for says, normed in of_streams(layers[number]):
         yield says, normed(held)
-    plain = [norms.of_module(norm) for norm in norms_before(layers[number]).values()]
-    for place, name in enumerate(norms_before(layers[number])):
-        for says, other in _streams(held[place]):
-            rows = [norm(other if at == place else one) for at, (norm, one) in enumerate(zip(plain, held, strict=True))]
-            yield f"{name} of {says}", torch.cat(rows, dim=1)
+    before = norms_before(layers[number])
+    right = [norms.of_module(norm)(one) for norm, one in zip(before.values(), held, strict=True)]
+    for place, (name, norm) in enumerate(before.items()):
+        changed = norms.of_module(norm)
+        made = ((f"{name} of {says}", changed(other)) for says, other in _streams(held[place]))
+        by_others = ((f"{name}: {says}", other) for says, other in _of_other_rows(norm, held[place], runs))
+        for says, rows in (*made, *by_others):
+            yield says, torch.cat([rows if at == place else one for at, one in enumerate(right)], dim=1)
+
+
+def _of_other_rows(norm: Any, x: Tensor, runs: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
+    """What a norm gives of rows [R, H] by the statistic of others; `runs` are the rows that each pass left."""
+    weight, eps = norms.weight_and_eps(norm)
+    inverse = normed_by(x, eps)
+    for whose, rows in norms.other_rows(runs):
+        yield f"the root mean square of {whose}", x * inverse[rows] * weight
+    for whose, together in norms.together(runs):
+        yield f"one mean square over {whose}", x * norms.shared(inverse, eps, together) * weight
 
 
 def _streams(x: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -117,10 +117,10 @@ def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, ca
             for says, variant in variants(weight, eps, weights):
                 yield says, partial(_of_rows, variant, x)
             inverse = normed_by(x, eps)
-            for whose, rows in _other_rows([len(rows) for rows in seen[calls]]):
+            for whose, rows in other_rows([len(rows) for rows in seen[calls]]):
                 yield f"the root mean square of {whose}", given((x * inverse[rows] * weight).numpy())
-            for whose, runs in _together([len(rows) for rows in seen[calls]]):
-                yield f"one mean square over {whose}", given((x * _shared(inverse, eps, runs) * weight).numpy())
+            for whose, runs in together([len(rows) for rows in seen[calls]]):
+                yield f"one mean square over {whose}", given((x * shared(inverse, eps, runs) * weight).numpy())
             for name, one, met in beside:
                 rows = torch.cat(met[calls]).double() if met[calls] else x[:0]
                 if rows.shape == x.shape:
@@ -132,7 +132,7 @@ def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, ca
     return made
 
 
-def _other_rows(calls: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
+def other_rows(calls: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
     """Rows whose statistic a norm may take for each of its own, of calls of so many rows, each with what they are."""
     at = torch.cat([torch.arange(rows) for rows in calls])
     own = torch.arange(len(at))
@@ -144,7 +144,7 @@ def _other_rows(calls: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
     yield "its pass' first row", own - at
 
 
-def _together(calls: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
+def together(calls: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
     """Rows that may share a statistic: the run that each is of, of calls of so many rows."""
     at = torch.cat([torch.arange(rows) for rows in calls])
     call = torch.repeat_interleave(torch.arange(len(calls)), torch.tensor(calls))
@@ -153,12 +153,12 @@ def _together(calls: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
         yield f"the rows of its tile of {tile}", call * len(at) + at // tile
 
 
-def _shared(inverse: Tensor, eps: float, runs: Tensor) -> Tensor:
+def shared(inverse: Tensor, eps: float, runs: Tensor) -> Tensor:
     """What each row is multiplied by [R, 1] where the rows of a run have one mean square."""
     _, run, count = runs.unique(return_inverse=True, return_counts=True)
     squares = torch.zeros(len(count), 1, dtype=inverse.dtype).index_add(0, run, inverse**-2 - eps)
-    shared: Tensor = (squares / count[:, None] + eps).rsqrt()[run]
-    return shared
+    inverses: Tensor = (squares / count[:, None] + eps).rsqrt()[run]
+    return inverses
 
 
 def _of_rows(norm: Norm, x: Tensor, rows: Any) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from parity.api import diagnose_device
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
-from parity.diagnose.gates import ORDER
+from parity.diagnose.clock import TimeIsUp
+from parity.diagnose.gates import ORDER, run_until_failure
 from parity.gates.gate import Check, GateResult
 
 LACKS = "the device has no `poison(value)`"
@@ -53,3 +56,33 @@ def test_each_gate_is_told_before_it_is_asked(gates, shallow_golden, monkeypatch
         "gate provenance",
         *(f"gate {name}" for name in ORDER),
     ]
+
+
+def test_gates_end_where_the_time_is_up_and_no_gate_takes_that_for_the_devices_error(monkeypatch):
+    """A gate takes what the device raises for a failure of its own."""
+    asked, ended = [], []
+
+    def up():
+        if len(asked) == 2:
+            raise TimeIsUp
+
+    def run_gate(context, name):
+        asked.append(name)
+        try:
+            context.progress(1, 9, name)
+        except Exception as error:  # as gates do
+            ended.append(error)
+        return GateResult(name, (Check("first", FAIL if ended else PASS, "seen"),))
+
+    monkeypatch.setattr("parity.diagnose.gates.run_gate", run_gate)
+    told = []
+    context = SimpleNamespace(
+        progress=lambda *of: told.append(of),
+        device_name="numpy",
+        precision="bfloat16",
+        golden=SimpleNamespace(folder="g"),
+    )
+    before = context.progress
+    report = run_until_failure(context, ORDER, up)
+    assert [result.gate for result in report.results] == list(ORDER[:1]) and asked == list(ORDER[:2]) and not ended
+    assert context.progress is before and len(told) == 3 and report.verdict != FAIL

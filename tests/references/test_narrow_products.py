@@ -14,7 +14,7 @@ from parity.references.products.few_rows import of_few_rows
 from parity.references.products.gated import Gated
 from parity.references.products.gated_changes import variants as gated_variants
 from parity.references.products.norm_changes import variants
-from parity.references.products.norms import _other_rows, _shared, _together
+from parity.references.products.norms import other_rows, shared, together
 from parity.references.products.product import in_formats
 from parity.references.products.rotated import last_rows_alike
 
@@ -123,19 +123,19 @@ def test_the_roots_of_shards_may_be_averaged(shards):
 
 
 def test_a_norm_may_take_the_root_of_the_first_row_of_a_tile_of_its_pass():
-    rows = dict(_other_rows([6, 5]))
+    rows = dict(other_rows([6, 5]))
     assert rows["the first row of its tile of 4"].tolist() == [0, 0, 0, 0, 4, 4, 6, 6, 6, 6, 10]
     assert rows["its pass' first row"].tolist() == [0] * 6 + [6] * 5
     assert rows["the row 2 before"].tolist()[2:] == [*range(9)]
 
 
 def test_a_norm_may_take_one_mean_square_of_all_rows_of_a_pass():
-    runs = dict(_together([3, 2]))
+    runs = dict(together([3, 2]))
     assert runs["the rows of its pass"].tolist() == [0, 0, 0, 1, 1]
     _, counts = runs["the rows of its tile of 2"].unique(return_counts=True)
     assert counts.tolist() == [2, 1, 2]
     inverse = (X.square().mean(-1, keepdim=True) + EPS).rsqrt()
-    made = _shared(inverse, EPS, runs["the rows of its pass"])
+    made = shared(inverse, EPS, runs["the rows of its pass"])
     due = (X[:3].square().mean() + EPS).rsqrt().expand(3), (X[3:].square().mean() + EPS).rsqrt().expand(2)
     torch.testing.assert_close(made[:, 0], torch.cat(due))
 
