@@ -206,6 +206,22 @@ def test_weights_that_are_cut_are_told_with_the_size():
     assert "(2 standard deviations)" in said(in_products(wrong(x @ weight.T, x @ cut.T), Toy(x, weight, parts=())))
 
 
+def test_inputs_that_are_left_out_are_told_beside_a_bias():
+    x = np.concatenate([random(ROWS, 64, seed=45), np.ones((ROWS, 1))], axis=1)
+    weight, lost = random(WIDTH, 65, seed=46), x.copy()
+    lost[:, 32:64] = 0
+    told = said(in_products(wrong(x @ weight.T, lost @ weight.T), Toy(x, weight, parts=(("the bias", 64, 65),))))
+    assert told.startswith("inputs 32 to 63 are left out")
+
+
+def test_biases_of_the_parts_behind_are_told():
+    x = np.concatenate([(INNER * SHARE[..., None]).reshape(ROWS, 64), SHARE], axis=1)
+    order = [*range(64), *np.roll(range(64, 68), -1)]
+    off = wrong(x @ DOWN.T, x @ DOWN[:, order].T)
+    told = said(in_weights(off, x[off.numbers], DOWN, EXPERTS, iter(())))
+    assert told.startswith("the bias of each part is that of the one 1 behind (the down bias of expert 0 and so on)")
+
+
 def test_inputs_that_are_cut_are_told_with_the_size():
     x, weight = 3 * random(ROWS, 64, seed=41), random(WIDTH, 64, seed=42)
     told = said(in_products(wrong(x @ weight.T, np.clip(x, -4.5, 4.5) @ weight.T), Toy(x, weight, parts=())))

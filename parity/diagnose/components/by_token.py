@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from parity.compare.entered import entered_tokens
+from parity.diagnose.components.elements import vague
 from parity.diagnose.components.parts import INSIDE
 from parity.diagnose.components.wrong import NEARLY_ALL, Component, WrongRows
 from parity.golden.views import DumpView
@@ -34,7 +35,7 @@ def in_tokens(wrong: WrongRows, golden: DumpView) -> Component | None:
     )
     model = _means(there.error[:, wrong.columns], numbered)
     says = "each token has an error of its own, the same wherever it stands: its embedding"
-    return there.judged(f"{wrong.where}{says}", model, int(numbered.max() + 1) * model.shape[1], INSIDE)
+    return vague(there.judged(f"{wrong.where}{says}", model, int(numbered.max() + 1) * model.shape[1], INSIDE))
 
 
 def _means(rows: np.ndarray, numbered: np.ndarray) -> np.ndarray:

@@ -120,7 +120,7 @@ def in_products(
     yield best_of(_scaled(wrong, name, part) for name, part in (*held, *whole))
     yield best_of(_scaled(wrong, name, part, first_bias) for name, part in alone)
     yield best_of(_scaled_by_row(wrong, name, part) for name, part in alone)
-    yield left_out(wrong, x, weight, parts or [("", 0, x.shape[1])])
+    yield left_out(wrong, x, weight, parts if not alone else [("", 0, first_bias), *parts])
     yield counting(wrong, x, weight)
     yield contraction(wrong, x, weight, parts)
     yield _shares(wrong, [part for name, part in held if part.any() and not part.all()])

@@ -41,6 +41,7 @@ def in_weights(
     weight = weight[wrong.columns]
     yield best_of(_moved(wrong, x, weight, parts))
     yield best_of(_exchanged(wrong, x, weight, parts))
+    yield best_of(_biases_of_others(wrong, x, weight, parts))
     yield best_of(_another(wrong, x, weight, parts, beside))
 
 
@@ -100,6 +101,17 @@ def _exchanged(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts
         ]
         if 1 < len(tiles) <= MANY:
             yield _crossed(wrong, x, weight, tiles)
+
+
+def _biases_of_others(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[Component | None]:
+    """Biases of several parts, of which each part meets another one's."""
+    single = [first for _, first, last in parts if last - first == 1]
+    count = len(single)
+    for step in range(1, count):
+        change = np.roll(weight[:, single], -step, axis=1) - weight[:, single]
+        where = f"{step} behind" if step <= count // 2 else f"{count - step} before"
+        says = f"{wrong.where}the bias of each part is that of the one {where} ({parts[-count][0]} and so on)"
+        yield wrong.judged(says, x[:, single] @ change.T, 1)
 
 
 def _crossed(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Component | None:
