@@ -14,6 +14,9 @@ from parity.compare.predicate import Predicate, PredicateFamily, within
 from parity.compare.quantities import QUANTITIES, bounds_of
 from parity.compare.siblings import LayerRule, layer_rules
 
+ROUNDS = (3, 4, 5, 8)
+"""Rounds after which something may come again: buffers that are taken in turn."""
+
 NEAR = (0, -1, 1)
 """A bound that is off by one breaks one row before or behind the config's."""
 
@@ -157,11 +160,22 @@ def _of_expert(facts: Facts, expert: int) -> np.ndarray:
 def _rounds(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """Every other round."""
     for rest, says in ((1, "odd rounds only"), (0, "even rounds behind the prefill only")):
-        yield Predicate(says, partial(_round_of, rest=rest))
+        yield Predicate(says, partial(_round_of, period=2, rest=rest))
 
 
-def _round_of(facts: Facts, rest: int) -> np.ndarray:
-    return np.asarray((facts.round > 0) & (facts.round % 2 == rest))
+def _rounds_by_turns(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """Every third, fourth or further round, where several are bad."""
+    rounds = np.unique(facts.round[bad])
+    for period in ROUNDS if len(rounds) > 1 else ():
+        rests = np.unique(rounds % period)
+        if len(rests) == 1:
+            rest = int(rests[0])
+            says = f"every {tiles.nth(period)} round, from {rest or period} on"
+            yield Predicate(says, partial(_round_of, period=period, rest=rest), sum(ROUNDS))
+
+
+def _round_of(facts: Facts, period: int, rest: int) -> np.ndarray:
+    return np.asarray((facts.round > 0) & (facts.round % period == rest))
 
 
 def _quantities(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
@@ -191,5 +205,6 @@ FAMILIES: tuple[tuple[str, PredicateFamily], ...] = (
     ("position", _rewritten),
     ("due", _repeated),
     ("pass", _sized),
+    ("round", _rounds_by_turns),
 )
 """What each asks of, and the families: what a program asks most often first."""

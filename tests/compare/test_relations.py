@@ -77,6 +77,8 @@ SIZED = replace(
         (SEEN.round >= 4, "from round 4 on", SEEN),
         (SEEN.round % 2 == 1, "odd rounds only", SEEN),
         ((SEEN.round > 0) & (SEEN.round % 2 == 0), "even rounds behind the prefill only", SEEN),
+        ((LONG.round > 0) & (LONG.round % 4 == 0), "every 4th round, from 4 on", LONG),
+        (LONG.round % 3 == 1, "every 3rd round, from 1 on", LONG),
         (SEEN.position >= 41, "from position 41 on", SEEN),
         (
             (SEEN.position >= 64) & (SEEN.round == 0),
