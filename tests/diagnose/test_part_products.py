@@ -206,6 +206,13 @@ def test_weights_that_are_cut_are_told_with_the_size():
     assert "(2 standard deviations)" in said(in_products(wrong(x @ weight.T, x @ cut.T), Toy(x, weight, parts=())))
 
 
+def test_a_change_in_some_tiles_of_inputs_is_told_with_these():
+    x, weight = random(ROWS, 96, seed=47), random(WIDTH, 96, seed=48)
+    taken = np.where((np.arange(96) < 32) | (np.arange(96) >= 64), x, np.roll(x, -1, axis=0))
+    told = said(in_products(wrong(x @ weight.T, taken @ weight.T), Toy(x, weight, parts=())))
+    assert told.startswith("the next row (inputs 32 to 63)")
+
+
 def test_inputs_that_are_left_out_are_told_beside_a_bias():
     x = np.concatenate([random(ROWS, 64, seed=45), np.ones((ROWS, 1))], axis=1)
     weight, lost = random(WIDTH, 65, seed=46), x.copy()

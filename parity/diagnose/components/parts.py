@@ -41,6 +41,18 @@ def in_some(wrong: WrongRows, says: str, made: Sequence[tuple[str, np.ndarray]])
     return found and replace(found, numbers=len(those))
 
 
+TILE, TILES = 32, 16
+"""Inputs of a tile in which alone something may be done otherwise, and how many are looked at."""
+
+
+def tiles_of(width: int) -> Parts:
+    """Tiles of so many inputs that have no parts; none where they are one tile or many."""
+    firsts = range(0, width, TILE)
+    if not 1 < len(firsts) <= TILES:
+        return ()
+    return [(f"inputs {first} to {min(first + TILE, width) - 1}", first, min(first + TILE, width)) for first in firsts]
+
+
 def wide_parts(parts: Parts, width: int) -> list[tuple[str, int, int]]:
     """The parts of more than one column; all columns that are no part's as one where none is."""
     wide = [part for part in parts if part[2] - part[1] > 1]

@@ -18,7 +18,7 @@ from parity.diagnose.components.few_rows import FewRows
 from parity.diagnose.components.frequencies import TurnedKeys
 from parity.diagnose.components.in_heads import in_attention
 from parity.diagnose.components.other_rows import of_other_rows
-from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some
+from parity.diagnose.components.parts import INSIDE, Parts, in_all_or_some, tiles_of
 from parity.diagnose.components.quantised_weights import block_scales, clipped, codes, saturated, zero_points
 from parity.diagnose.components.roundings import in_roundings
 from parity.diagnose.components.tables import in_table
@@ -140,9 +140,10 @@ def in_products(
         heads = [(name, part) for (name, part), (_, first, last) in zip(held, parts, strict=True) if last - first > 1]
         yield from in_attention(wrong, weight[:, :first_bias], product.keys(wrong.numbers.tolist()), heads)
     numbered: Numbered = {}
-    told = _told(wrong, product, chain(others, of_other_rows(wrong, product.x)))
+    runs = parts if not alone else tiles_of(first_bias)
+    told = _told(wrong, product, chain(others, of_other_rows(wrong, product.x)), runs)
     entering = _by_number(((says, made(wrong.numbers) - x) for says, made in told), numbered)
-    yield best_of(_entered_otherwise(wrong, says, change, weight, parts) for says, change in entering)
+    yield best_of(_entered_otherwise(wrong, says, change, weight, runs) for says, change in entering)
     yield in_each_part(wrong, numbered, weight, parts)
     yield any_weight(wrong, x)
     yield best_of(_entered(wrong, weight[:, first:last], name) for name, first, last in parts)
@@ -195,7 +196,7 @@ TURNED = "turned"
 
 
 def _told(
-    wrong: WrongRows, product: StageProduct, others: Iterator[tuple[str, Changed]]
+    wrong: WrongRows, product: StageProduct, others: Iterator[tuple[str, Changed]], parts: Parts = ()
 ) -> Iterator[tuple[str, Changed]]:
     """Those that a few rows do not refuse, as a whole or in some of the parts."""
     few = FewRows.of(wrong)
@@ -209,7 +210,7 @@ def _told(
         if weight is None:
             refused = not says.startswith(TURNED) and few.refuse(change[:, wrong.columns])
         else:
-            spans = [*((first, last) for _, first, last in product.parts), (0, weight.shape[1])]
+            spans = [*((first, last) for _, first, last in parts), (0, weight.shape[1])]
             made_of = [change[:, first:last] @ weight[:, first:last].T for first, last in spans]
             refused = not NUMBERED.fullmatch(says) and few.refuse_any_of(made_of)
         if not refused:
