@@ -90,8 +90,9 @@ class Facts:
         """One of the facts [R] by name, -1 where it is not known.
 
         Beside the attributes these are, in passes behind the prefill, `row` (the index), `ahead` (how many rows are
-        behind this one) and the positions of the pass's first row, `start`, and of its last, `end`; `highest` and
-        `lowest` of the experts; and `depth`, the number of a masked row among those of its pass.
+        behind this one) and the positions of the pass's first row, `start`, and of its last, `end`; in the prefill
+        `behind`, how many of the prompt's rows are behind this one; `highest` and `lowest` of the experts; and `depth`,
+        the number of a masked row among those of its pass.
         """
         ahead = self.count - 1 - self.index
         if name in LATER:
@@ -102,6 +103,8 @@ class Facts:
                 "end": self.position + ahead,
             }
             return np.where(self.round > 0, of_pass[name], -1)
+        if name == "behind":
+            return np.where(self.round == 0, np.maximum(self.prompts - 1 - self.position, 0), -1)
         if name == "depth":
             return np.where((self.committed >= 0) & (self.index >= self.committed), self.index - self.committed, -1)
         if name in ("highest", "lowest"):

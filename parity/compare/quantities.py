@@ -95,6 +95,12 @@ QUANTITIES = (
     _counted("rounds that accept {0}", "accepts", number=_drafts),
     _counted("passes with {0} cached rows", "cached"),
     Quantity("position", "position {0} only", "from position {0} on", "up to position {0}", "positions {0} to {1}"),
+    Quantity(
+        "behind",
+        least="rows of the prefill with {0} or more behind them",
+        most="rows of the prefill with {0} or fewer behind them",
+        of="prompt's end",
+    ),
     Quantity("token", "token {0} only", "token ids from {0} on", "token ids up to {0}", "token ids {0} to {1}"),
     Quantity("own", "rows of token {0} only", "rows of token ids from {0} on", "rows of token ids up to {0}"),
     Quantity(

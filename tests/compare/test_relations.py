@@ -79,6 +79,11 @@ SIZED = replace(
         ((SEEN.round > 0) & (SEEN.round % 2 == 0), "even rounds behind the prefill only", SEEN),
         ((LONG.round > 0) & (LONG.round % 4 == 0), "every 4th round, from 4 on", LONG),
         (LONG.round % 3 == 1, "every 3rd round, from 1 on", LONG),
+        (
+            (LONG.round == 0) & (LONG.prompts - LONG.position > 21),
+            "rows of the prefill with 21 or more behind them",
+            LONG,
+        ),
         (SEEN.position >= 41, "from position 41 on", SEEN),
         (
             (SEEN.position >= 64) & (SEEN.round == 0),
