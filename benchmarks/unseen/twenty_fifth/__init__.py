@@ -1,0 +1,1 @@
+"""The twenty-fifth set: sixty-four defects, thirty-two of them conditional."""
