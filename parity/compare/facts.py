@@ -103,8 +103,9 @@ class Facts:
                 "end": self.position + ahead,
             }
             return np.where(self.round > 0, of_pass[name], -1)
-        if name == "behind":
-            return np.where(self.round == 0, np.maximum(self.prompts - 1 - self.position, 0), -1)
+        if name == "behind":  # of prompts of one length it is the position in other words
+            told = (self.round == 0) & (len(np.unique(self.prompts)) > 1)
+            return np.where(told, np.maximum(self.prompts - 1 - self.position, 0), -1)
         if name == "depth":
             return np.where((self.committed >= 0) & (self.index >= self.committed), self.index - self.committed, -1)
         if name in ("highest", "lowest"):

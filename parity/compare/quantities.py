@@ -38,6 +38,7 @@ class Quantity:
         fact: the name of numbers [R] that `Facts` knows; what is below zero is not known.
         number: how a value is written.
         of: what a predicate about it asks of, where that is not the fact alone.
+        dear: how many times as dear as another it is: one that is met less often.
     """
 
     fact: str
@@ -47,6 +48,7 @@ class Quantity:
     between: str = ""
     number: Callable[[float], str] = _whole
     of: str = ""
+    dear: int = 1
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def bounds_of(quantity: Quantity, facts: Facts, bad: np.ndarray) -> Iterator[Qua
     if not bad.any() or not values[bad].min() >= 0:  # NaN, as of scores that are infinite, is not known either
         return
     every = np.unique(values[values >= 0])
-    least, most, tried = values[bad].min(), values[bad].max(), len(every)
+    least, most, tried = values[bad].min(), values[bad].max(), len(every) * quantity.dear
     low, high = quantity.number(least), quantity.number(most)
     if least == most and quantity.one:
         yield QuantityBound(quantity.one.format(low), least, most, tried)
@@ -99,7 +101,8 @@ QUANTITIES = (
         "behind",
         least="rows of the prefill with {0} or more behind them",
         most="rows of the prefill with {0} or fewer behind them",
-        of="prompt's end",
+        of="position",
+        dear=8,
     ),
     Quantity("token", "token {0} only", "token ids from {0} on", "token ids up to {0}", "token ids {0} to {1}"),
     Quantity("own", "rows of token {0} only", "rows of token ids from {0} on", "rows of token ids up to {0}"),
