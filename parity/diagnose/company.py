@@ -67,8 +67,9 @@ def company_cause(
 
 def _held(red: FailingRun) -> str:
     """What the wrong rows of the first divergent stage hold instead, or those of the first cache that fails."""
-    caches = (result.first for result in red.report.stages if result.verdict == FAIL and "kv." in result.stage)
-    held = ((place.stage, held_at(red.golden, red.run, place)) for place in caches if place is not None)
+    failing = (result.first for result in red.report.stages if result.verdict == FAIL)
+    caches = (place for place in failing if place is not None and red.golden.declared[place.stage].stage.cache)
+    held = ((place.stage, held_at(red.golden, red.run, place)) for place in caches)
     return red.report.holds or next((f"{stage}: {says}" for stage, says in held if says), "")
 
 

@@ -204,6 +204,7 @@ HANDED: dict[str, Callable[[Tensor, int], Tensor]] = {
     "the first draft K times": lambda drafts, last: drafts[:1].expand_as(drafts),
     "the last emitted token K times": lambda drafts, last: torch.full_like(drafts, last),
 }
+"""From the drafts [K] and the last emitted token to what is handed over."""
 
 
 @handed("draft-handed-over", "as drafts are handed over {value}", values=tuple(HANDED))

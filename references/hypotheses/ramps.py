@@ -37,6 +37,7 @@ RAMPS: dict[str, Ramp] = {
     "is a step at its end": lambda places, bounds: (_straight(places, bounds) >= 1).double(),
     "is smooth: 3 x^2 - 2 x^3": lambda places, bounds: _smooth(_straight(places, bounds).clamp(0, 1)),
 }
+"""Each by what it does instead."""
 
 
 def _smooth(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from parity.references.hypotheses.mutating import layers_of, leaving
 from parity.references.products import norms
 from parity.references.products.attention.projections import norms_before, of_inputs, of_norm_weights, of_streams
 from parity.references.products.kept_rows import KeptRows
-from parity.references.products.norm_changes import normed_by
 from parity.references.products.product import (
     LARGE,
     Changed,
@@ -108,19 +108,10 @@ def _entering(
     for place, (name, norm) in enumerate(before.items()):
         changed = norms.of_module(norm)
         made = ((f"{name} of {says}", changed(other)) for says, other in _streams(held[place]))
-        by_others = ((f"{name}: {says}", other) for says, other in _of_other_rows(norm, held[place], runs))
-        for says, rows in (*made, *by_others):
+        others = norms.by_other_statistics(held[place], *norms.weight_and_eps(norm), runs)
+        by_others = ((f"{name}: {says}", other) for says, other in others)
+        for says, rows in chain(made, by_others):
             yield says, torch.cat([rows if at == place else one for at, one in enumerate(right)], dim=1)
-
-
-def _of_other_rows(norm: Any, x: Tensor, runs: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
-    """What a norm gives of rows [R, H] by the statistic of others; `runs` are the rows that each pass left."""
-    weight, eps = norms.weight_and_eps(norm)
-    inverse = normed_by(x, eps)
-    for whose, rows in norms.other_rows(runs):
-        yield f"the root mean square of {whose}", x * inverse[rows] * weight
-    for whose, together in norms.together(runs):
-        yield f"one mean square over {whose}", x * norms.shared(inverse, eps, together) * weight
 
 
 def _streams(x: Tensor) -> Iterator[tuple[str, Tensor]]:

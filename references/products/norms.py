@@ -116,11 +116,8 @@ def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, ca
         def changed() -> Iterator[tuple[str, Changed]]:
             for says, variant in variants(weight, eps, weights):
                 yield says, partial(_of_rows, variant, x)
-            inverse = normed_by(x, eps)
-            for whose, rows in other_rows([len(rows) for rows in seen[calls]]):
-                yield f"the root mean square of {whose}", given((x * inverse[rows] * weight).numpy())
-            for whose, runs in together([len(rows) for rows in seen[calls]]):
-                yield f"one mean square over {whose}", given((x * shared(inverse, eps, runs) * weight).numpy())
+            for says, by_others in by_other_statistics(x, weight, eps, [len(rows) for rows in seen[calls]]):
+                yield says, given(by_others.numpy())
             for name, one, met in beside:
                 rows = torch.cat(met[calls]).double() if met[calls] else x[:0]
                 if rows.shape == x.shape:
@@ -130,6 +127,15 @@ def of_norm(module: Any, others: Sequence[tuple[str, Any]], stack: ExitStack, ca
         return [Product(right.numpy(), None, (), changed)]
 
     return made
+
+
+def by_other_statistics(x: Tensor, weight: Tensor, eps: float, calls: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
+    """What a norm gives of rows [R, H], of calls of so many rows, by the mean squares of others."""
+    inverse = normed_by(x, eps)
+    for whose, rows in other_rows(calls):
+        yield f"the root mean square of {whose}", x * inverse[rows] * weight
+    for whose, runs in together(calls):
+        yield f"one mean square over {whose}", x * shared(inverse, eps, runs) * weight
 
 
 def other_rows(calls: Sequence[int]) -> Iterator[tuple[str, Tensor]]:
