@@ -254,6 +254,12 @@ def run_until_failure(
     return GateReport(context.device_name, context.precision, str(context.golden.folder), tuple(results))
 
 
+def gates_not_asked(report: GateReport) -> tuple[str, ...]:
+    """What the time left out of all gates where none fails, in a sentence; nothing where all were asked."""
+    left = ORDER[len(report.results) :]
+    return (f"gates were not asked, or not to their end: {', '.join(left)}",) if left else ()
+
+
 def gate_causes(report: GateReport) -> list[GateCause]:
     """What the failing checks mean; several that mean the same are told by the first."""
     causes = [

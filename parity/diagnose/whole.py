@@ -23,7 +23,14 @@ from parity.diagnose.failing_run import (
     find_failing_run,
     other_prompts,
 )
-from parity.diagnose.gates import BEFORE_STAGES, GateCause, gate_causes, missing_evidence, run_until_failure
+from parity.diagnose.gates import (
+    BEFORE_STAGES,
+    GateCause,
+    gate_causes,
+    gates_not_asked,
+    missing_evidence,
+    run_until_failure,
+)
 from parity.diagnose.hidden_layers import hidden_layers
 from parity.diagnose.hypothesis import CheckableHypothesis
 from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
@@ -166,9 +173,8 @@ def _named_behind(
         return cause
     named = [] if told.unexplained or told.untried else [each.says for each in told.causes]
     parts = [str(part) for stage, part in told.components if stage == red.first.stage and part.whole]
-    said = " and ".join(
-        named or ([] if cause.says != BEHIND.says else parts[:1])
-    )  # a row of the other sequence is more
+    parts = parts[:1] if cause.says == BEHIND.says else []  # a row of the other sequence says more
+    said = " and ".join(named or parts)
     return replace(cause, says=f"{BEHIND.says}: {said}") if said else cause
 
 
@@ -219,14 +225,17 @@ def _explained(
         trials.others = partial(other_prompts, red.golden, red.prompt, red.run)
     else:
         trials.others = partial(other_prompts, golden, red.prompt, trials.drive, rerun)
+    untried: tuple[str, ...] = ()
     if context and red.free:
         share = SearchClock(None if asked.limit is None else GATES * asked.limit, begun=trials.clock.begun)
-        if read := gate_causes(run_until_failure(context, check=share.check)):
+        asked_of = run_until_failure(context, check=share.check)
+        if read := gate_causes(asked_of):
             return read
+        untried = gates_not_asked(asked_of)
     failing = red.residuals()
     trials = trials.with_hidden(hidden_layers(trials, failing))
     diagnosis = diagnose(trials, hypotheses, red.first, failing)
-    diagnosis = replace(diagnosis, evidence=failures(red.report))
+    diagnosis = replace(diagnosis, evidence=failures(red.report), untried=(*diagnosis.untried, *untried))
     return diagnosis if whole else renumbered(diagnosis, red.prompt)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from parity.api import diagnose_device
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.diagnose.clock import TimeIsUp
-from parity.diagnose.gates import ORDER, run_until_failure
+from parity.diagnose.gates import ORDER, gates_not_asked, run_until_failure
 from parity.gates.gate import Check, GateResult
 
 LACKS = "the device has no `poison(value)`"
@@ -85,4 +86,7 @@ def test_gates_end_where_the_time_is_up_and_no_gate_takes_that_for_the_devices_e
     before = context.progress
     report = run_until_failure(context, ORDER, up)
     assert [result.gate for result in report.results] == list(ORDER[:1]) and asked == list(ORDER[:2]) and not ended
+    assert gates_not_asked(report) == (f"gates were not asked, or not to their end: {', '.join(ORDER[1:])}",)
+    whole = replace(report, results=tuple(GateResult(name, ()) for name in ORDER))
+    assert gates_not_asked(whole) == ()
     assert context.progress is before and len(told) == 3 and report.verdict != FAIL
