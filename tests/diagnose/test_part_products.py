@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -233,6 +234,31 @@ def test_inputs_that_are_cut_are_told_with_the_size():
     x, weight = 3 * random(ROWS, 64, seed=41), random(WIDTH, 64, seed=42)
     told = said(in_products(wrong(x @ weight.T, np.clip(x, -4.5, 4.5) @ weight.T), Toy(x, weight, parts=())))
     assert told.startswith("what enters is cut to a size of 4.5")
+
+
+def test_rows_whose_inputs_are_cut_at_sizes_of_their_own_are_told():
+    x, weight = 3 * random(ROWS, 64, seed=41), random(WIDTH, 64, seed=42)
+    sizes = np.repeat(np.linspace(3.0, 5.0, ROWS // 10), 10)[:ROWS, None]
+    told = said(in_products(wrong(x @ weight.T, np.clip(x, -sizes, sizes) @ weight.T), Toy(x, weight, parts=())))
+    assert told.startswith("what enters is cut, each row at a size of its own (2.997 to 5.006)")
+
+
+BLOCKS_OF_32 = (lambda w: np.abs(w).reshape(len(w), -1, 32).max(axis=2).repeat(32, axis=1), "their block of 32 inputs")
+
+
+@pytest.mark.parametrize(("largest", "of"), [BLOCKS_OF_32, (lambda w: np.abs(w).max(), "it")])
+def test_small_numbers_of_a_weight_that_count_as_zero_are_told(largest, of):
+    x, weight = random(ROWS, 64, seed=51), random(WIDTH, 64, seed=52)
+    flushed = np.where(np.abs(weight) < 0.25 * largest(weight), 0, weight)
+    told = said(in_products(wrong(x @ weight.T, x @ flushed.T), Toy(x, weight, parts=())))
+    assert re.match(f"numbers of the weight below 0.2[45][0-9]* times the largest of {of} are zero", told), told
+
+
+def test_small_numbers_that_enter_and_count_as_zero_are_told():
+    x, weight = random(ROWS, 64, seed=51), random(WIDTH, 64, seed=52)
+    flushed = np.where(np.abs(x) < 0.25 * np.abs(x).max(axis=1, keepdims=True), 0, x)
+    told = said(in_products(wrong(x @ weight.T, flushed @ weight.T), Toy(x, weight, parts=())))
+    assert re.match("numbers that enter below 0.2[45][0-9]* times the largest of their row are zero", told), told
 
 
 def test_codes_of_a_weight_that_are_read_as_others_are_told():

@@ -15,6 +15,7 @@ from parity.diagnose.components.drawn import in_drawn_weights
 from parity.diagnose.components.each_part import NUMBERED, Numbered, in_each_part, kept
 from parity.diagnose.components.elements import as_of_padding, vague
 from parity.diagnose.components.few_rows import FewRows
+from parity.diagnose.components.flushed import flushed
 from parity.diagnose.components.frequencies import TurnedKeys
 from parity.diagnose.components.in_heads import in_attention
 from parity.diagnose.components.other_rows import of_other_rows
@@ -131,7 +132,8 @@ def in_products(
             *zero_points(wrong, x, parts),
             clipped(wrong, x, weight),
             codes(wrong, x[:, inner], weight[:, inner]),
-            saturated(wrong, x[:, inner], weight[:, inner]),
+            *saturated(wrong, x[:, inner], weight[:, inner]),
+            *flushed(wrong, x[:, inner], weight[:, inner]),
         )
     )
     yield best_of(_in_time(in_roundings(wrong, x, weight, parts, wrong.passes, x.shape[1] - first_bias), check))

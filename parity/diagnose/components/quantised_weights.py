@@ -94,7 +94,7 @@ def codes(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | No
 
 
 FEWER = 48
-"""Rows, and outputs, by which the size is chosen where what enters is cut."""
+"""Outputs by which the size is chosen where what enters is cut."""
 
 LIMITS, NARROWED, STEEP = 25, 3, 0.02
 """Sizes that are tried at once, how often they are tried closer together, and how far below the size the largest number
@@ -123,28 +123,36 @@ def clipped(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | 
     return wrong.judged(f"{wrong.where}weights cut to a size of {best:.3g}{limits[best]}", model, 1)
 
 
-def saturated(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Component | None:
-    """What enters cut at a size, wherever it explains most: the limit of a format, or of a scale that was calibrated.
+def saturated(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Iterator[Component | None]:
+    """What enters cut at a size, wherever it explains most: one for all rows, then one for each.
+
+    The limit of a format or of a scale that was calibrated; of a scale that is taken of some rows only.
 
     Args:
         x: what enters but for biases, [R, D].
         weight: float64 [wrong columns, D].
     """
-    largest = float(np.abs(x).max(initial=0.0))
-    least = float(np.abs(x).max(axis=1).min(initial=largest))
-    rows, outputs = (
-        np.unique(np.linspace(0, count - 1, min(count, FEWER)).astype(int)) for count in (len(x), len(weight))
-    )
-    asked, by, error = x[rows], weight[outputs], wrong.error[:, wrong.columns][np.ix_(rows, outputs)]
+    for each in (False, True):
+        sizes = _sizes_of_cuts(x, weight, wrong.error[:, wrong.columns], each)
+        if not ((sizes > 0) & (sizes <= np.abs(x).max(axis=1) * (1 + STEEP))).all():
+            continue  # each wrong row has something that is cut
+        model = (np.clip(x, -sizes[:, None], sizes[:, None]) - x) @ weight.T
+        at = f"each row at a size of its own ({sizes.min():.4g} to {sizes.max():.4g})" if each else f"{sizes[0]:.4g}"
+        says = f"what enters is cut, {at}" if each else f"what enters is cut to a size of {at}"
+        yield wrong.judged(f"{wrong.where}{says}", model, len(sizes) if each else 1)
 
-    def left(limit: float) -> float:
-        return float(((error - (np.clip(asked, -limit, limit) - asked) @ by.T) ** 2).sum())
 
-    best, step = min(np.linspace(0.02, 1, LIMITS) * largest, key=left), largest / LIMITS
-    for _ in range(NARROWED):
-        near = np.linspace(max(best - step, 0.0), min(best + step, largest), LIMITS)
-        best, step = min(near, key=left), 2 * step / LIMITS
-    if not 0 < best <= least * (1 + STEEP):  # each wrong row has something that is cut
-        return None
-    model = (np.clip(x, -best, best) - x) @ weight.T
-    return wrong.judged(f"{wrong.where}what enters is cut to a size of {best:.4g}", model, 1)
+def _sizes_of_cuts(x: np.ndarray, weight: np.ndarray, error: np.ndarray, each: bool) -> np.ndarray:
+    """The size at which each row is cut that explains most of its error; the same for all rows unless `each`. [R]."""
+    outputs = np.unique(np.linspace(0, len(weight) - 1, min(len(weight), FEWER)).astype(int))
+    by, asked = weight[outputs].T, error[:, outputs]
+    largest = np.abs(x).max(axis=1, initial=0.0)
+    highest = largest if each else np.full(len(x), largest.max(initial=0.0))
+    low, high = 0.02 * highest, highest
+    for _ in range(1 + NARROWED):
+        tried = np.linspace(low, high, LIMITS)
+        left = np.stack([((asked - (np.clip(x, -cut, cut) - x) @ by) ** 2).sum(axis=1) for cut in tried[..., None]])
+        best = left.argmin(axis=0) if each else np.full(len(x), left.sum(axis=1).argmin())
+        found, step = np.take_along_axis(tried, best[None], axis=0)[0], (high - low) / (LIMITS - 1)
+        low, high = np.maximum(found - step, 0.0), np.minimum(found + step, highest)
+    return found

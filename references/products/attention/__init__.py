@@ -20,6 +20,7 @@ from parity.references.hypotheses.masks import Attend, attending, seen_keys
 from parity.references.hypotheses.mutating import layers_of
 from parity.references.products.attention.changes import of_groups, of_operands, of_rotations, of_scores, of_sinks
 from parity.references.products.attention.keys import keys_of, sequence
+from parity.references.products.attention.layouts import of_layouts
 from parity.references.products.attention.masks import of_masks
 from parity.references.products.attention.operands import Pass, Variant
 from parity.references.products.attention.projections import Anew, Projected, norms_before, of_projections, weights_of
@@ -38,6 +39,7 @@ def variants(groups: int, sinks: bool) -> Iterator[tuple[str, Variant]]:
     yield from of_scores()
     yield from of_rotations()
     yield from of_groups(groups)
+    yield from of_layouts()
     yield from of_tiles()
     yield from of_sinks() if sinks else ()
     yield from of_sink_columns() if sinks else ()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity.references.products.attention.operands import Pass, Variant
+from parity.references.products.attention.operands import Pass, Variant, changed
 from parity.references.products.product import FLOATS, NARROW, as_it_is, kept_in
 from parity.references.products.rotated import last_rows_alike, rotations, turned_to
 
@@ -21,7 +21,7 @@ def of_operands() -> Iterator[tuple[str, Variant]]:
     """Operands in fewer bits, or of the row beside."""
     for name, dtype in FLOATS.items():
         for what, sides in {"queries": "q", "keys": "k", "values": "v", "keys and values": "kv"}.items():
-            yield f"{what} in fp8 ({name})", partial(_changed, sides=sides, change=partial(_low, dtype=dtype))
+            yield f"{what} in fp8 ({name})", partial(changed, sides=sides, change=partial(_low, dtype=dtype))
         yield f"the shares in fp8 ({name})", partial(_shares, change=partial(_low, dtype=dtype))
         for whose, of in WRITTEN.items():
             yield f"keys and values {whose} in fp8 ({name})", partial(_written, of=of, low=partial(_low, dtype=dtype))
@@ -30,7 +30,7 @@ def of_operands() -> Iterator[tuple[str, Variant]]:
             yield f"zeros for {what} {whose}", partial(_written, of=of, low=torch.zeros_like, sides=sides)
     for name, dtype in NARROW.items():
         for what, side in {"queries": "q", "keys": "k", "values": "v"}.items():
-            yield f"{what} in {name}", partial(_changed, sides=side, change=partial(kept_in, dtype=dtype))
+            yield f"{what} in {name}", partial(changed, sides=side, change=partial(kept_in, dtype=dtype))
     for what, sides in {"keys": "k", "values": "v", "keys and values": "kv"}.items():
         for tile in TILES:
             for says, which in (
@@ -39,12 +39,12 @@ def of_operands() -> Iterator[tuple[str, Variant]]:
                 (f"of the first tile of {tile} in place of the second's", lambda number: number == 1),
             ):
                 change = partial(_of_tile_before, tile=tile, which=which)
-                yield f"the {what} {says}", partial(_changed, sides=sides, change=change)
+                yield f"the {what} {says}", partial(changed, sides=sides, change=change)
     for what, side in {"keys": "k", "values": "v"}.items():
         for step, where in ((1, "before"), (-1, "behind")):
             yield (
                 f"the {what} of the row {where}",
-                partial(_changed, sides=side, change=partial(torch.roll, shifts=step, dims=1)),
+                partial(changed, sides=side, change=partial(torch.roll, shifts=step, dims=1)),
             )
 
 
@@ -165,7 +165,7 @@ def of_groups(groups: int) -> Iterator[tuple[str, Variant]]:
     """Heads that take another of so many kv groups."""
     for one in range(groups) if groups > 1 else ():
         for what, sides in {"keys and values": "kv", "keys": "k", "values": "v"}.items():
-            yield f"the {what} of group {one}", partial(_changed, sides=sides, change=partial(_of_group, group=one))
+            yield f"the {what} of group {one}", partial(changed, sides=sides, change=partial(_of_group, group=one))
         for other in range(one + 1, groups):
             yield f"kv groups {one} and {other} exchanged", _exchanged(one, other, "kv")
             yield f"the keys of groups {one} and {other} exchanged", _exchanged(one, other, "k")
@@ -176,7 +176,7 @@ def of_groups(groups: int) -> Iterator[tuple[str, Variant]]:
     )
     for step, where in ((1, "behind"), (-1, "before")):
         for what, sides in {"the kv group": "kv", "the keys of the group": "k", "the values of the group": "v"}.items():
-            yield f"{what} {where}", partial(_changed, sides=sides, change=partial(torch.roll, shifts=-step, dims=0))
+            yield f"{what} {where}", partial(changed, sides=sides, change=partial(torch.roll, shifts=-step, dims=0))
 
 
 def _of_group(x: Tensor, group: int) -> Tensor:
@@ -232,11 +232,6 @@ def _low(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.bfloat16().to(dtype).double()  # a device has them in bfloat16 before
 
 
-def _changed(one: Pass, sides: str, change: Callable[[Tensor], Tensor]) -> Pass:
-    changed: dict[str, Any] = {side: change(getattr(one, side)) for side in sides}
-    return replace(one, **changed)
-
-
 def _exchanged(one: int, other: int, sides: str) -> Variant:
     def exchanged(held: Pass) -> Pass:
         order = list(range(len(held.k)))
@@ -248,8 +243,8 @@ def _exchanged(one: int, other: int, sides: str) -> Variant:
 
 
 def _sink(change: Callable[[Tensor], Tensor], scaled: bool = False) -> Variant:
-    def changed(one: Pass) -> Pass:
+    def with_sinks(one: Pass) -> Pass:
         sinks = one.sinks if one.sinks is not None else one.q.new_zeros(len(one.q))
         return replace(one, sinks=change(sinks) * (one.q.shape[-1] ** -0.5 if scaled else 1.0))
 
-    return changed
+    return with_sinks

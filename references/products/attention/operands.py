@@ -103,3 +103,9 @@ class Pass:
 
 Variant = Callable[[Pass], Pass]
 """One small change of a pass."""
+
+
+def changed(one: Pass, sides: str, change: Callable[[Tensor], Tensor]) -> Pass:
+    """The same with some of its queries, keys and values (`q`, `k`, `v`) changed."""
+    operands: dict[str, Any] = {side: change(getattr(one, side)) for side in sides}
+    return replace(one, **operands)
