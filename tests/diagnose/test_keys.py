@@ -17,7 +17,7 @@ HEADS, DIM, KEYS, FIRST, WIDTH = 4, 24, 48, 36, 96
 RNG = np.random.default_rng(0)
 VALUES = RNG.normal(size=(HEADS, KEYS, DIM))
 WEIGHT = RNG.normal(size=(WIDTH, HEADS * DIM))
-IDS = np.append(np.arange(KEYS) % 11, -1)
+IDS = np.arange(KEYS) % 11
 
 
 @dataclass
@@ -27,25 +27,37 @@ class Row:
     position: int
     scores: np.ndarray
     sinks: np.ndarray
+    cached: int = FIRST
+    keys: int = KEYS
 
-    values = np.pad(VALUES, ((0, 0), (0, 1), (0, 0)))
-    positions = np.append(np.arange(KEYS), -1000)
-    ids = IDS
-    cached = FIRST
+    @property
+    def values(self):
+        return np.pad(VALUES[:, : self.keys], ((0, 0), (0, 1), (0, 0)))
+
+    @property
+    def positions(self):
+        return np.append(np.arange(self.keys), -1000)
+
+    @property
+    def ids(self):
+        return np.append(IDS[: self.keys], -1)
 
     @property
     def seen(self):
-        return np.append(np.arange(KEYS) <= self.position, False)
+        return np.append(np.arange(self.keys) <= self.position, False)
 
 
-ROWS = [
-    Row(position, np.pad(RNG.normal(size=(HEADS, KEYS)), ((0, 0), (0, 1))), RNG.normal(size=HEADS))
-    for position in range(FIRST, KEYS)
-]
+def row(position, cached=FIRST, keys=KEYS):
+    scores = np.pad(RNG.normal(size=(HEADS, keys)), ((0, 0), (0, 1)))
+    return Row(position, scores, RNG.normal(size=HEADS), cached, keys)
 
 
-def given(times):
-    return np.stack([attended(row, times(row)) for row in ROWS]) @ WEIGHT.T
+ROWS = [row(position) for position in range(FIRST, KEYS)]
+PASSES = [row(cached + at, cached, cached + rows) for cached, rows in ((24, 6), (30, 3), (33, 5)) for at in range(rows)]
+
+
+def given(times, rows=ROWS):
+    return np.stack([attended(row, times(row)) for row in rows]) @ WEIGHT.T
 
 
 def seen(row):
@@ -128,15 +140,28 @@ RULES = {
 }
 
 
-def told(device):
-    off = wrong(given(seen), device)
-    found = in_keys(off, WEIGHT[off.columns], [ROWS[number] for number in off.numbers])
+OF_PASSES = {
+    "the key of row 1 of the pass is not seen": hidden(lambda row: row.positions == row.cached + 1),
+    "the key 2 before the pass is not seen": hidden(lambda row: row.positions == row.cached - 2),
+    "the key of row 2 before the last of the pass is not seen": hidden(lambda row: row.positions == row.keys - 3),
+    "the key of the last row of the pass is seen too": lambda row: seen(row) + (row.positions == row.keys - 1),
+}
+
+
+def told(device, rows=ROWS):
+    off = wrong(given(seen, rows), device)
+    found = in_keys(off, WEIGHT[off.columns], [rows[number] for number in off.numbers])
     return str(found) if found is not None and found.whole else ""
 
 
 @pytest.mark.parametrize("says", RULES)
 def test_the_rule_by_which_keys_are_wrong_is_said(says):
     assert told(given(RULES[says])).startswith(says)
+
+
+@pytest.mark.parametrize("says", OF_PASSES)
+def test_a_key_that_is_wrong_by_its_place_in_the_pass_is_said(says):
+    assert told(given(OF_PASSES[says], PASSES), PASSES).startswith(says)
 
 
 def test_rows_with_a_wrong_key_each_are_listed():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -126,17 +126,10 @@ def _of_one_kind(what: str, pairs: Sequence[tuple[KeyChange, int]], step: int) -
         return
     positions = [int(one.keys.positions[number]) for one, number in pairs]
     distances = [int(one.keys.position - one.keys.positions[number]) for one, number in pairs]
-    for apart, _ in Counter(distances).most_common(2):
-        yield (
-            f"the key {_away(apart)} is {what}",
-            _by(lambda keys, apart=apart: keys.position - keys.positions == apart, step),
-        )
-    for place, _ in Counter(positions).most_common(2):
-        yield f"the key at position {place} is {what}", _by(lambda keys, place=place: keys.positions == place, step)
-    tokens = Counter(int(one.keys.ids[number]) for one, number in pairs)
-    for token, _ in tokens.most_common(2):
-        if token >= 0:
-            yield f"keys of token {token} are {what}", _by(lambda keys, token=token: keys.ids == token, step)
+    for says, of in NUMBERED:
+        for place, _ in Counter(int(of(one.keys)[number]) for one, number in pairs).most_common(2):
+            if of is not _ids or place >= 0:
+                yield f"{says(place)} {what}", _by(lambda keys, of=of, place=place: of(keys) == place, step)
     for low, high in _spans(positions):
         if high > low:
             yield f"keys at positions {low} to {high} are {what}", _by(partial(_between, low=low, high=high), step)
@@ -156,6 +149,38 @@ def _of_one_kind(what: str, pairs: Sequence[tuple[KeyChange, int]], step: int) -
             f"keys {near} to {far} positions back are {what}",
             _by(lambda keys: (keys.position - keys.positions >= near) & (keys.position - keys.positions <= far), step),
         )
+
+
+def _ids(keys: Keys) -> np.ndarray:
+    return keys.ids
+
+
+def _from_pass(keys: Keys) -> np.ndarray:
+    """Which row of the row's own pass each key is of; those of earlier passes below zero."""
+    return np.arange(len(keys.seen)) - keys.cached
+
+
+def _to_end(keys: Keys) -> np.ndarray:
+    """How many rows of the row's own pass are behind each key."""
+    return len(keys.seen) - 2 - np.arange(len(keys.seen))  # the last stands for zeros
+
+
+def _in_pass(row: int) -> str:
+    return f"the key of row {row} of the pass is" if row >= 0 else f"the key {-row} before the pass is"
+
+
+def _before_end(rows: int) -> str:
+    return f"the key of {'the last row' if rows == 0 else f'row {rows} before the last'} of the pass is"
+
+
+NUMBERED: tuple[tuple[Callable[[int], str], Callable[[Keys], np.ndarray]], ...] = (
+    (lambda apart: f"the key {_away(apart)} is", lambda keys: keys.position - keys.positions),
+    (lambda place: f"the key at position {place} is", lambda keys: keys.positions),
+    (lambda token: f"keys of token {token} are", _ids),
+    (_in_pass, _from_pass),
+    (_before_end, _to_end),
+)
+"""What keys of different rows may have in common, [T], with what is said of those of one number."""
 
 
 def _firsts(pairs: Sequence[tuple[KeyChange, int]]) -> list[int]:
