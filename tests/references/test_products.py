@@ -19,6 +19,7 @@ from parity.references.hypotheses.mutating import layers_of
 from parity.references.products import attention
 from parity.references.products.attention import _of_layer, sums
 from parity.references.products.attention.changes import _softmax_of
+from parity.references.products.attention.layouts import _read_as
 from parity.references.products.attention.operands import Pass
 from parity.references.products.attention.projections import (
     _behind,
@@ -279,3 +280,14 @@ def counts(golden, side):
     rows = stage_rows(golden, golden, golden.declared[f"{side}.pre_head_hidden"], device="float32", mode="local")
     rounds, numbers = np.unique(rows.round, return_counts=True)
     return zip(rounds.tolist(), numbers.tolist(), strict=True)
+
+
+def test_a_layout_that_is_written_and_read_alike_changes_nothing_and_two_ways_undo_each_other():
+    x = torch.randn(3, 40, 8, dtype=torch.float64)
+    for first, second, page in (("head", "dim", 1), ("row", "head", 16), ("row", "dim", 16)):
+        read = _read_as(x, first, second, page)
+        whole = read.shape[1] // page * page
+        assert not torch.equal(read, x)
+        assert torch.equal(_read_as(read, second, first, page)[:, :whole], x[:, :whole])
+    by_hand = x[:, 0].flatten().view(8, 3).T  # written head by dim, read dim by head
+    assert torch.equal(_read_as(x, "head", "dim", 1)[:, 0], by_hand)

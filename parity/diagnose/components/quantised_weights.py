@@ -153,6 +153,7 @@ def _sizes_of_cuts(x: np.ndarray, weight: np.ndarray, error: np.ndarray, each: b
         tried = np.linspace(low, high, LIMITS)
         left = np.stack([((asked - (np.clip(x, -cut, cut) - x) @ by) ** 2).sum(axis=1) for cut in tried[..., None]])
         best = left.argmin(axis=0) if each else np.full(len(x), left.sum(axis=1).argmin())
-        found, step = np.take_along_axis(tried, best[None], axis=0)[0], (high - low) / (LIMITS - 1)
+        found: np.ndarray = np.take_along_axis(tried, best[None], axis=0)[0]
+        step = (high - low) / (LIMITS - 1)
         low, high = np.maximum(found - step, 0.0), np.minimum(found + step, highest)
     return found

@@ -35,4 +35,5 @@ def _read_as(x: Tensor, first: str, second: str, page: int) -> Tensor:
     axes = (AXES[first], AXES[second])
     apart = pad(x, (0, 0, 0, -x.shape[1] % page)).unflatten(1, (-1, page)).movedim(axes, (-2, -1))
     read = apart.flatten(-2).unflatten(-1, apart.shape[:-3:-1]).transpose(-1, -2)
-    return read.movedim((-2, -1), axes).flatten(1, 2)[:, : x.shape[1]]
+    rows: Tensor = read.movedim((-2, -1), axes).flatten(1, 2)[:, : x.shape[1]]
+    return rows
