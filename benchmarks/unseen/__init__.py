@@ -17,7 +17,7 @@ from parity.errors import UsageError
 SETS = (
     "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
     "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth",
-    "twentieth", "twenty_first", "twenty_second", "twenty_third", "twenty_fourth", "twenty_fifth",
+    "twentieth", "twenty_first", "twenty_second", "twenty_third", "twenty_fourth", "twenty_fifth", "twenty_sixth",
 )  # fmt: skip
 """Their rooms, in the order in which they were written."""
 

@@ -44,6 +44,7 @@ HELD = {
     23: (59, 30, 1),
     24: (64, 32, 0),
     25: (64, 32, 0),
+    26: (64, 32, 0),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 

@@ -284,10 +284,10 @@ def counts(golden, side):
 
 def test_a_layout_that_is_written_and_read_alike_changes_nothing_and_two_ways_undo_each_other():
     x = torch.randn(3, 40, 8, dtype=torch.float64)
-    for first, second, page in (("head", "dim", 1), ("row", "head", 16), ("row", "dim", 16)):
-        read = _read_as(x, first, second, page)
+    for one, other, page in (("head", "dim", 1), ("row", "head", 16), ("row", "dim", 16)):
+        read = _read_as(x, one, other, page)
         whole = read.shape[1] // page * page
         assert not torch.equal(read, x)
-        assert torch.equal(_read_as(read, second, first, page)[:, :whole], x[:, :whole])
+        assert torch.equal(_read_as(read, other, one, page)[:, :whole], x[:, :whole])
     by_hand = x[:, 0].flatten().view(8, 3).T  # written head by dim, read dim by head
     assert torch.equal(_read_as(x, "head", "dim", 1)[:, 0], by_hand)

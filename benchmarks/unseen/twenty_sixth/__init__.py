@@ -1,0 +1,1 @@
+"""The twenty-sixth set: what goes wrong in real ports."""
