@@ -10,6 +10,7 @@ from itertools import chain, islice
 from math import inf
 
 from parity.diagnose.attempts import attempt
+from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.conditional import Conditional
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.ranking import Trial, ids_of, trial_order
@@ -128,19 +129,22 @@ class DiagnosisStep:
 
     def _tie_broken(self, tied: list[Trial]) -> list[Trial]:
         """The trials that leave least in all rounds of the prompt, and then on other prompts, the best first; of those
-        that leave the same, the ones that emit freely what the device does."""
+        that leave the same, the ones that emit freely what the device does. Once the time is up, those left by then."""
         places = chain([self.trials], islice(self.trials.other_prompts(), ELSEWHERE))
-        while len(tied) > 1 and (trials := next(places, None)):
-            left = [self._left_on(trials, trial) for trial in tied]
-            fewest = min(stages for stages, _ in left)
-            least = min(error for stages, error in left if stages == fewest)
-            tied = [
-                trial
-                for trial, (stages, error) in zip(tied, left, strict=True)
-                if stages == fewest and error <= least * FELL
-            ]
-        if len(tied) > 1:
-            tied = [trial for trial in tied if self._emits(trial)] or tied
+        try:
+            while len(tied) > 1 and (trials := next(places, None)):
+                left = [self._left_on(trials, trial) for trial in tied]
+                fewest = min(stages for stages, _ in left)
+                least = min(error for stages, error in left if stages == fewest)
+                tied = [
+                    trial
+                    for trial, (stages, error) in zip(tied, left, strict=True)
+                    if stages == fewest and error <= least * FELL
+                ]
+            if len(tied) > 1:
+                tied = [trial for trial in tied if self._emits(trial)] or tied
+        except TimeIsUp:
+            self.trials.clock.untried.append("not all that may tell the named causes apart was looked at")
         return tied
 
     def _emits(self, trial: Trial) -> bool:

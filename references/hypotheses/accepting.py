@@ -59,6 +59,16 @@ matching("accept-first-unchecked", COUNTED.format("from the second on, the first
 comparing = Family(stages=ACCEPTED, fix="this round's drafts are compared, in the target's ids: behind d2t", cost=2)
 
 
+@comparing(
+    "accept-at-most",
+    "a round accepts {value} drafts at the most, however many agree",
+    values=(1, 2, 3, 4, 5, 6),
+    fix="accepted drafts are those before the first mismatch, as many as there are",
+)
+def _(loop: Loop, value: int) -> Mutation:
+    return loop.matched.around(lambda inner, drafts, tokens: min(inner(drafts, tokens), value))
+
+
 @comparing("accept-unmapped", "drafts are compared by their draft ids, before d2t", drafters=FUSED)
 def _(loop: Loop, value: None) -> Mutation:
     d2t = loop.drafter.d2t

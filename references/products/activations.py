@@ -34,6 +34,10 @@ LIFTS = (-2.0, -1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 """What may be added to up as well: the one that it is lifted by, folded into its bias so often."""
 
 
+EDGES, REACHES, HARD_SWISH = (2, 3, 4, 5, 6, 8), (2.0, 2.5, 3.0, 4.0), 3.0
+"""Where a table of the sigmoid may end, how far a straight line may stand for it, and where a hard swish's does."""
+
+
 def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
     """Other activations of gate and up [R, E, I] of a clamped SwiGLU, each with what it says."""
     inf = float("inf")
@@ -88,11 +92,11 @@ def activations(alpha: float, limit: float) -> Iterator[tuple[str, Activation]]:
         yield f"the sigmoid of gate in {name}", partial(cut_off, cut=partial(_sigmoid_low, low=low))
         yield f"the sigmoid's argument in {name}", partial(cut_off, cut=partial(_sigmoid_of_low, low=low))
         yield f"gate by its sigmoid in {name} before it meets up", partial(gated_low, low=low)
-    for edge in (2, 3, 4, 5, 6, 8):
+    for edge in EDGES:
         for more, above in ((f" and 1 above {edge}", True), ("", False)):
             says = f"a sigmoid that is 0 below -{edge}{more}"
             yield says, partial(cut_off, cut=partial(_cut_sigmoid, edge=float(edge), above=above))
-    for reach in (2.0, 2.5, 3.0, 4.0):
+    for reach in REACHES:
         says = f"a sigmoid that is straight from -{reach:g} to {reach:g}"
         yield says, partial(cut_off, cut=partial(_hard, edge=reach))
 
@@ -120,6 +124,10 @@ def _in_between(gate: Tensor, up: Tensor, low: Callable[[Tensor], Tensor]) -> Te
     return low(F.silu(gate)) * up
 
 
+def _by_sigmoid(gate: Tensor, up: Tensor, sigmoid: Callable[[Tensor], Tensor]) -> Tensor:
+    return gate * sigmoid(gate) * up
+
+
 def _sigmoid_in(gate: Tensor, up: Tensor, low: Callable[[Tensor], Tensor]) -> Tensor:
     return gate * _sigmoid_low(gate, low) * up
 
@@ -130,6 +138,19 @@ def plain_activations() -> Iterator[tuple[str, Activation]]:
         low = partial(kept_in, dtype=dtype)
         yield f"SiLU of gate in {name} before it meets up", partial(_in_between, low=low)
         yield f"the sigmoid of gate in {name}", partial(_sigmoid_in, low=low)
+    for reach in REACHES:
+        says = (
+            "a hard swish for SiLU"
+            if reach == HARD_SWISH
+            else f"a sigmoid that is straight from -{reach:g} to {reach:g}"
+        )
+        yield says, partial(_by_sigmoid, sigmoid=partial(_hard, edge=reach))
+    for edge in EDGES:
+        for more, above in ((f" and 1 above {edge}", True), ("", False)):
+            cut = partial(_cut_sigmoid, edge=float(edge), above=above)
+            yield f"a sigmoid that is 0 below -{edge}{more}", partial(_by_sigmoid, sigmoid=cut)
+    yield "a tanh for SiLU", lambda gate, up: torch.tanh(gate) * up
+    yield "ReLU squared for SiLU", lambda gate, up: F.relu(gate) ** 2 * up
     yield "GELU for SiLU", lambda gate, up: F.gelu(gate) * up
     yield "GELU's tanh form for SiLU", lambda gate, up: F.gelu(gate, approximate="tanh") * up
     yield "GELU's sigmoid form for SiLU", lambda gate, up: gate * torch.sigmoid(1.702 * gate) * up

@@ -79,8 +79,12 @@ def by_scores(share: Tensor, x: Tensor, router: Any) -> Iterator[tuple[str, Tens
     """What chosen experts weigh [R, E] where the softmax of the router's scores of rows x [R, H] is made otherwise."""
     weight, bias = router.weight.detach().double(), router.bias.detach().double()
     yield from without_bias(share, bias)
-    total = torch.where(share > 0, (x @ weight.T + bias).exp(), 0.0).sum(-1, keepdim=True)
+    scores = (x @ weight.T + bias).exp()
+    total = torch.where(share > 0, scores, 0.0).sum(-1, keepdim=True)
     chosen = int((share > 0).sum(-1).max())
+    ranked = scores.sort(dim=1, descending=True).values.cumsum(1)
+    for best in range(chosen + 1, min(2 * chosen + 2, share.shape[1])):  # of all of them the catalogue knows
+        yield f"the shares of a softmax over the best {best}", share * total / ranked[:, best - 1 : best]
     for lanes in sorted({*LANES, share.shape[1] - chosen}):
         yield f"the shares of a softmax that has {lanes} scores of zero beside", share * total / (total + lanes)
 
