@@ -261,6 +261,15 @@ def test_small_numbers_that_enter_and_count_as_zero_are_told():
     assert re.match("numbers that enter below 0.2[45][0-9]* times the largest of their row are zero", told), told
 
 
+@pytest.mark.parametrize(
+    ("lies", "read"), [("outputs", lambda w: w.reshape(64, -1).T), ("inputs", lambda w: w.T.reshape(-1, 64))]
+)
+def test_a_weight_that_is_read_with_its_axes_in_the_other_order_is_told(lies, read):
+    x, weight = random(ROWS, 64, seed=53), random(WIDTH, 64, seed=54)
+    told = said(in_products(wrong(x @ weight.T, x @ read(weight).T), Toy(x, weight, parts=())))
+    assert told.startswith(f"the weight lies in memory by {lies} and is read in the other order"), told
+
+
 def test_codes_of_a_weight_that_are_read_as_others_are_told():
     x, weight = random(ROWS, 64, seed=43), random(WIDTH, 64, seed=44)
     low = np.where(nearest_codes(weight) == 0.5, 1.5 * weight, weight)

@@ -38,11 +38,35 @@ def in_weights(
         beside: other weights [C, D] by their names.
     """
     yield _columns_but_for_the_bias(wrong, x, weight, parts)
+    yield best_of(_read_otherwise(wrong, x, weight, parts))
     weight = weight[wrong.columns]
     yield best_of(_moved(wrong, x, weight, parts))
     yield best_of(_exchanged(wrong, x, weight, parts))
     yield best_of(_biases_of_others(wrong, x, weight, parts))
     yield best_of(_another(wrong, x, weight, parts, beside))
+
+
+def _read_otherwise(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[Component | None]:
+    """A matrix, of each part or of all, whose numbers lie with its axes in another order than they are read in."""
+    wide = wide_parts(parts, x.shape[1])
+    whole = [("", wide[0][1], wide[-1][2])]
+    for runs in [wide, whole] if len(wide) > 1 else [wide]:
+        for lies, read in (("outputs", _outputs_first), ("inputs", _inputs_first)):
+            made = []
+            for name, at, end in runs:
+                own = weight[:, at:end]
+                made.append((name, x[:, at:end] @ (read(own) - own)[wrong.columns].T))
+            of = "matrix of each" if len(runs) > 1 else "weight"
+            says = f"the {of} lies in memory by {lies} and is read in the other order"
+            yield in_all_or_some(wrong, says, np.sum([part for _, part in made], axis=0), made)
+
+
+def _outputs_first(weight: np.ndarray) -> np.ndarray:
+    return weight.reshape(weight.shape[::-1]).T
+
+
+def _inputs_first(weight: np.ndarray) -> np.ndarray:
+    return weight.T.reshape(weight.shape)
 
 
 def _moved(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[Component | None]:
