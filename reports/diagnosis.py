@@ -110,7 +110,7 @@ def _print_cause(out: Console, number: int, cause: Cause) -> None:
     if cause.seen:
         out.print(f"   met in: {', '.join(cause.seen)}", soft_wrap=True)
     if cause.alike:
-        _print_list(out, "no stage, round or prompt tells it apart from", cause.alike)
+        _print_list(out, "nothing that was looked at tells it apart from", cause.alike)
     if cause.others:
         _print_list(out, "explains this stage as well", cause.others)
 

@@ -13,7 +13,7 @@ from parity.compare.places import sources
 from parity.compare.rows import stage_rows
 from parity.diagnose.attempts import attempt
 from parity.diagnose.cause import Cause, causes_of, said_of
-from parity.diagnose.clock import TimeIsUp
+from parity.diagnose.clock import READING, TimeIsUp
 from parity.diagnose.components import Component, StageProduct, components
 from parity.diagnose.deduced import hidden_before
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
@@ -101,7 +101,7 @@ class CauseSearch:
         if self.unexplained is not None and self.trials.contained:
             failing = [left for left in self.left.values() if left.red and left.stage not in self.read]
             failing = [left for left in failing if not self._comes_of_deduced(left.stage)]
-            with suppress(TimeIsUp):
+            with suppress(TimeIsUp), self.trials.clock.trying(READING, READING):
                 for stage in self._of_every_kind([residual.stage for residual in failing])[:TAKEN_APART]:
                     self.trials.clock.check()
                     if len(self._told_of(stage)) < ALIKE:

@@ -12,6 +12,10 @@ from parity.progress import Progress, quiet
 TRYING = 0.8
 """Share of the limit for trying; the rest is for confirming what fits best so far."""
 
+READING = 0.95
+"""Share of the limit until which the parts of what stays unexplained are read, or what it costs is begun: one step may
+take seconds."""
+
 SHORT, CONFIRMING, LEAST = 0.3, 0.5, 0.15
 """The same where the part that is wrong is known, and only its name is missing; until when one is confirmed; and what
 each of that has at the least, however long it took to find the part."""
@@ -51,10 +55,11 @@ class SearchClock:
             raise TimeIsUp
 
     @contextmanager
-    def trying(self, share: float = TRYING) -> Iterator[None]:
-        """Inside, the time left for confirming is not used: no more than this share of the limit is, or `LEAST`."""
+    def trying(self, share: float = TRYING, most: float = TRYING) -> Iterator[None]:
+        """Inside, the time left for confirming is not used: no more than this share of the limit is, or `LEAST` but not
+        more than `most`."""
         spent = (now() - self.begun) / self.limit if self.limit else 0.0
-        before, self._share = self._share, min(TRYING, max(share, spent + LEAST))
+        before, self._share = self._share, min(most, max(share, spent + LEAST))
         try:
             yield
         finally:

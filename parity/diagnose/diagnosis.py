@@ -12,7 +12,7 @@ from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.acceptance_cost import AcceptanceCost, acceptance_cost
 from parity.diagnose.cause import Cause, causes_of, said_of
 from parity.diagnose.causes import CLEARLY, CauseSearch, parts_of
-from parity.diagnose.clock import TimeIsUp
+from parity.diagnose.clock import READING, TimeIsUp
 from parity.diagnose.components import Component
 from parity.diagnose.deduced import HiddenLayers
 from parity.diagnose.failing_run import failures
@@ -94,9 +94,10 @@ def diagnose(
 
 def _acceptance_cost(trials: PromptTrials) -> AcceptanceCost | None:
     """What the prompt's failing stages cost of acceptance; None where the limit leaves no time for it."""
-    failing = [residual.stage for residual in trials.residuals((), trials.rounds).values() if residual.red]
-    every = chain([trials], trials.other_prompts())
-    with suppress(TimeIsUp):
+    with suppress(TimeIsUp), trials.clock.trying(READING, READING):
+        trials.clock.check()
+        failing = [residual.stage for residual in trials.residuals((), trials.rounds).values() if residual.red]
+        every = chain([trials], trials.other_prompts())
         return acceptance_cost(failing, ((each.counterfactuals, *each.cut(each.rounds)) for each in every))
     return None
 

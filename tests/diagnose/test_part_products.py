@@ -285,6 +285,16 @@ def test_numbers_near_an_edge_between_two_steps_may_have_gone_to_the_other_side(
     assert told.startswith("what enters in fp8 (e4m3), but for ") and "numbers at an edge between two steps" in told
 
 
+def test_what_experts_give_in_eight_bits_before_their_shares_is_told():
+    noisy = INNER * (1 + 2e-3 * random(*INNER.shape, seed=55))
+    low = noisy.astype(ml_dtypes.float8_e4m3fn).astype(float)
+    right, device = (
+        np.concatenate([(inner * SHARE[..., None]).reshape(ROWS, 64), SHARE], axis=1) for inner in (INNER, low)
+    )
+    told = said(in_products(wrong(right @ DOWN.T, device @ DOWN.T), Toy(right, DOWN, parts=EXPERTS)))
+    assert told.startswith("what enters in fp8 (e4m3), before its share, but for "), told
+
+
 def test_a_part_that_is_faintly_off_is_found_over_all_rows():
     floor = np.linalg.norm(WHOLE) / np.sqrt(WHOLE.size) * 2e-3
     noise = floor * random(*WHOLE.shape, seed=11)

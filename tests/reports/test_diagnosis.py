@@ -33,12 +33,12 @@ def test_what_cannot_be_told_apart_is_a_list_and_the_last_line_says_the_first(ca
     cause = Cause("none", "none is counted", None, "accept.length", None, 1.0, residual, residual, 0)
     print_diagnosis(Diagnosis("local", 0, None, causes=(replace(cause, alike=("a", "b", "c", "d")),)), GOLDEN)
     lines = capsys.readouterr().out.splitlines()
-    at = lines.index("   no stage, round or prompt tells it apart from:")
+    at = lines.index("   nothing that was looked at tells it apart from:")
     assert lines[at + 1 : at + 5] == ["      a", "      b", "      c", "      d"]
     assert lines[-1] == "diagnosis: none is counted (none) or a or b or 2 more, see above"
     print_diagnosis(Diagnosis("local", 0, None, causes=(replace(cause, alike=("a",)),)), GOLDEN)
     said = capsys.readouterr().out
-    assert "   no stage, round or prompt tells it apart from: a\n" in said and said.endswith("(none) or a\n")
+    assert "   nothing that was looked at tells it apart from: a\n" in said and said.endswith("(none) or a\n")
 
 
 def test_a_cause_that_is_in_doubt_says_so(capsys):

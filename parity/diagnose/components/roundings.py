@@ -19,6 +19,9 @@ FORMATS = {
     "float16": np.float16,
     "bfloat16": ml_dtypes.bfloat16,
 }
+Kept = Callable[[np.ndarray], np.ndarray]
+"""From float64 numbers to what a format keeps of them, of scales that are those of the numbers it was made for."""
+
 EIGHT_BITS = {name: FORMATS[name] for name in ("fp8 (e4m3)", "fp8 (e5m2)")}
 TILES = (8, 16, 32, 64, 128)
 """Inputs after which a kernel may put its sum away."""
@@ -45,6 +48,7 @@ def in_roundings(
         made = [(part, (low - x)[:, first:last] @ weight[:, first:last].T) for part, first, last in parts]
         yield in_all_or_some(wrong, f"what enters in {name}", (low - x) @ weight.T, made)
         yield _but_for_edges(wrong, f"what enters in {name}", x[:, :inputs], kept, weight[:, :inputs])
+    yield from _before_shares(wrong, x, weight, parts, passes)
     right = x @ weight.T
     for tile in TILES:
         if tile < x.shape[1]:
@@ -52,6 +56,28 @@ def in_roundings(
             yield wrong.judged(says, _summed(x, weight, tile) - right, 0)
     for says, rounded in _in_parts(x, weight, parts):
         yield wrong.judged(f"{wrong.where}{says}", rounded - right, 0)
+
+
+def _before_shares(
+    wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts, passes: np.ndarray
+) -> Iterator[Component | None]:
+    """What enters each expert's last product in eight bits, before its share, which its bias has beside it."""
+    wide, single = ([part for part in parts if (part[2] - part[1] == 1) == alone] for alone in (False, True))
+    weighed = x[:, [first for _, first, _ in single]]
+    if len(single) != len(wide) or (weighed == 1).all():
+        return
+    shares = np.repeat(weighed, [last - first for _, first, last in wide], axis=1)
+    held, some = np.where(shares == 0, 1.0, shares), slice(wide[0][1], wide[-1][2])
+    for name, kept in _formats(x[:, some] / held, passes):
+        if name.startswith(("fp8", "int8")):
+            low = partial(_shared, kept=kept, shares=held)
+            says = f"what enters in {name}, before its share"
+            yield wrong.judged(f"{wrong.where}{says}", (low(x[:, some]) - x[:, some]) @ weight[:, some].T, 0)
+            yield _but_for_edges(wrong, says, x[:, some], low, weight[:, some])
+
+
+def _shared(values: np.ndarray, kept: Kept, shares: np.ndarray) -> np.ndarray:
+    return np.asarray(kept(values / shares) * shares)
 
 
 NARROW = {name: FORMATS[name] for name in ("bfloat16", "float16")}
@@ -83,9 +109,6 @@ def _in_parts(x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[tuple
             total = _low(total + made, dtype)
         yield f"the sum in {name} behind each {kind[1]}", total + rest
 
-
-Kept = Callable[[np.ndarray], np.ndarray]
-"""From float64 numbers to what a format keeps of them, of scales that are those of the numbers it was made for."""
 
 SEEN, EDGE, CLEAR = 0.3, 0.012, 6.0
 """The share of an error from which a rounding explains it, but for numbers near an edge between two steps; how near,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from parity.diagnose.clock import CONFIRMING, SHORT, TRYING, TimeIsUp
+from parity.diagnose.conditional import Conditional, only
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.ranking import Trial, ranked_trials
 from parity.diagnose.residuals import Residual
@@ -21,6 +22,9 @@ VERIFY = "verify"
 
 FITTED = "with a fitted parameter"
 """The tiers in which a parameter is a number that is searched for."""
+
+OF_DRAFTER = "-drafter"
+"""How a hypothesis of the drafter ends that is the target's as well."""
 
 PROMISING = 12
 """Layered hypotheses that are asked of each layer before all others: a tier is tried whole."""
@@ -110,6 +114,7 @@ class HypothesisSearch:
             for what, which in ("in such passes", self._in_such_passes), ("of every pass", self._in_every_pass):
                 alone += [("under a condition", conditions.tried_already(made)), (what, self._enumerated(which))]
         layers = ("in single layers", self._in_single_layers(made))
+        alone.insert(0, ("of the other model", iter([self.stage.each(self._of_the_other_model())])))
         rest = [(FITTED, fitted(self.stage)), ("under a condition", conditions.tried_already(made))]
         rest = rest[::-1] if self.stage.passes else rest
         rest += [("with a parameter a little off under a condition", conditions.near_clean())]
@@ -135,6 +140,19 @@ class HypothesisSearch:
         """Say what the limit leaves out."""
         left = f"not all hypotheses {what}" + (f", and none {', '.join(dict.fromkeys(rest))}," if rest else "")
         self.clock.untried.append(f"{self.stage.first.stage}: {left} were tried ({self.stage.asked} trials were made)")
+
+    def _of_the_other_model(self) -> Iterator[tuple[Assumption, ...]]:
+        """What is known of the one model, under its condition, of the other: both may run one kernel."""
+        own = {hypothesis.id: hypothesis for hypothesis in self.stage.hypotheses}
+        for hypothesis, value in self.stage.known:
+            where = hypothesis if isinstance(hypothesis, Conditional) else None
+            known = where.of.id if where else hypothesis.id
+            defect = known.removesuffix(OF_DRAFTER)
+            other = own.get(defect if known != defect else known + OF_DRAFTER)
+            if other is not None and not (
+                other.layered and isinstance(value, int)
+            ):  # a layer of one is none of the other
+                yield ((only(other, where.where, where.believed) if where else other, value),)
 
     def _enumerated(self, which: Callable[[CheckableHypothesis], bool]) -> Iterator[Iterator[Trial]]:
         """Discrete values of some hypotheses by cost, a tier for each."""
