@@ -17,6 +17,8 @@ def of_sink_columns() -> Iterator[tuple[str, Variant]]:
     for says, shared in (
         ("each key has the share of the one before, the first that of the sink", partial(_beside, first=True)),
         ("each key has the share of the one behind, the last that of the sink", partial(_beside, first=False)),
+        ("each key's share acts on the key before, that of the first on none", partial(_on_another, step=-1)),
+        ("each key's share acts on the key behind, that of the last on none", partial(_on_another, step=1)),
         ("the first key has the sink's share as well", partial(_as_well, last=False)),
         ("the last key has the sink's share as well", partial(_as_well, last=True)),
     ):
@@ -40,6 +42,12 @@ def _beside(scores: Tensor, sinks: Tensor | None, first: bool) -> Tensor:
     moved = torch.zeros_like(shares)
     seen = shares[..., low:high]
     moved[..., low:high] = torch.cat((sink, seen[..., :-1]) if first else (seen[..., 1:], sink), dim=-1)
+    return moved
+
+
+def _on_another(scores: Tensor, sinks: Tensor | None, step: int) -> Tensor:
+    moved = softmax(scores, sinks).roll(step, -1)
+    moved[..., -1 if step < 0 else 0] = 0
     return moved
 
 
