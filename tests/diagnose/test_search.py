@@ -167,6 +167,15 @@ def test_two_causes_that_nothing_tells_apart_are_both_named(tmp_path):
     assert cause.hypothesis == "one" and cause.alike == ("two 1.1",) and cause.others == ()
 
 
+def test_what_the_limit_leaves_untold_apart_is_named_together(tmp_path, monkeypatch):
+    def up(*of):
+        raise TimeIsUp
+
+    monkeypatch.setattr(DiagnosisStep, "_left_on", up)
+    (cause,) = explained(red(times(1.1), tmp_path), [scaled("one", Q, 1.1), scaled("two", Q, 1.1)]).causes
+    assert cause.hypothesis == "one" and cause.alike == ("two 1.1",)
+
+
 def head_times(name: str, head: int, *values: float) -> Toy:
     """One head of the stage is so many times what it should be."""
 

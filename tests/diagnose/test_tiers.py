@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from parity.compare.predicate import Predicate
 from parity.diagnose import clock
 from parity.diagnose.clock import SearchClock
+from parity.diagnose.conditional import only
 from parity.diagnose.search.stage_trials import StageTrials
 from parity.diagnose.search.tiers import PROMISING, HypothesisSearch
 
@@ -18,9 +20,9 @@ GAP = np.array([3.0, 4.0])
 class MadeUp(StageTrials):
     """A failing stage of which a test says all."""
 
-    def __init__(self, hypotheses, passes="", several=False):
+    def __init__(self, hypotheses, passes="", several=False, known=()):
         self.hypotheses, self.passes, self.gap, self.several_layers = hypotheses, passes, GAP, several
-        self.trials, self.first = None, None
+        self.trials, self.first, self.known = None, None, known
 
     def values(self, hypothesis):
         return ["all"]
@@ -68,6 +70,31 @@ def test_what_would_show_in_a_right_prefill_comes_last():
 
 
 SAID = ("alone", "in such passes", "of every pass")
+
+
+WHERE = Predicate("even rounds only", lambda facts: facts.round % 2 == 0)
+
+
+@pytest.mark.parametrize(
+    ("known", "value", "asked"),
+    [
+        ("window", 8, ["window-drafter"]),
+        ("window-drafter", 8, ["window"]),
+        ("layers", "all", ["layers-drafter"]),
+        ("layers", 3, []),
+        ("sinks", 8, []),
+    ],
+)
+def test_what_is_known_of_one_model_is_asked_of_the_other_first_under_its_condition(known, value, asked):
+    layers = hypothesis("layers-drafter", layered=True)
+    own = [hypothesis("window"), hypothesis("window-drafter"), layers]
+    for where in (None, WHERE):
+        held = only(hypothesis(known), where) if where else hypothesis(known)
+        of = search(*own, known=[(held, value)])
+        assert of._tiers([])[1][0] == "of the other model"
+        given = [one for ((one, _),) in of._of_the_other_model()]
+        assert [one.of.id if where else one.id for one in given] == asked
+        assert all(one.where is WHERE for one in given if where)
 
 
 def test_single_layers_are_asked_first_where_all_of_them_promise_most():

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from parity.references.products.attention.operands import softmax
-from parity.references.products.attention.sink_column import _as_well, _beside, of_sink_columns
+from parity.references.products.attention.sink_column import _as_well, _beside, _on_another, of_sink_columns
 
 SEEN = torch.tensor([[0, 1, 1, 0, 0], [0, 1, 1, 1, 0], [0, 0, 1, 1, 1]], dtype=torch.bool)
 SCORES = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -34,6 +34,14 @@ def test_a_key_gets_the_sinks_share_beside_its_own():
             assert (more[:, row].abs() > 1e-12).sum() == 2
 
 
+def test_a_share_acts_on_the_key_beside():
+    right = softmax(SCORES, SINKS)
+    before, behind = _on_another(SCORES, SINKS, step=-1), _on_another(SCORES, SINKS, step=1)
+    np.testing.assert_allclose(before[..., :-1], right[..., 1:])
+    np.testing.assert_allclose(behind[..., 1:], right[..., :-1])
+    assert (before[..., -1] == 0).all() and (behind[..., 0] == 0).all()
+
+
 def test_each_is_said_once():
     said = [says for says, _ in of_sink_columns()]
-    assert len(said) == len(set(said)) == 4
+    assert len(said) == len(set(said)) == 6

@@ -114,7 +114,8 @@ class HypothesisSearch:
             for what, which in ("in such passes", self._in_such_passes), ("of every pass", self._in_every_pass):
                 alone += [("under a condition", conditions.tried_already(made)), (what, self._enumerated(which))]
         layers = ("in single layers", self._in_single_layers(made))
-        alone.insert(0, ("of the other model", iter([self.stage.each(self._of_the_other_model())])))
+        if self.stage.known:
+            alone.insert(0, ("of the other model", iter([self.stage.each(self._of_the_other_model())])))
         rest = [(FITTED, fitted(self.stage)), ("under a condition", conditions.tried_already(made))]
         rest = rest[::-1] if self.stage.passes else rest
         rest += [("with a parameter a little off under a condition", conditions.near_clean())]
