@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from parity.diagnose.components.weights import TABLE
 from parity.diagnose.components.wrong import Component, WrongRows
 
 BLOCK = 32
@@ -29,6 +30,8 @@ def flushed(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Iterator[Com
         x: what enters but for biases, [R, D].
         weight: float64 [wrong columns, D].
     """
+    if max(x.size, weight.size) > TABLE:
+        return
     error = wrong.error[:, wrong.columns]
     rows, outputs = (np.unique(np.linspace(0, n - 1, min(n, FEWER)).astype(int)) for n in error.shape)
     for values, what, largest, of in _largest(x, weight):

@@ -132,13 +132,15 @@ def saturated(wrong: WrongRows, x: np.ndarray, weight: np.ndarray) -> Iterator[C
         x: what enters but for biases, [R, D].
         weight: float64 [wrong columns, D].
     """
+    if x.size > TABLE:
+        return
     for each in (False, True):
         sizes = _sizes_of_cuts(x, weight, wrong.error[:, wrong.columns], each)
         if not ((sizes > 0) & (sizes <= np.abs(x).max(axis=1) * (1 + STEEP))).all():
             continue  # each wrong row has something that is cut
         model = (np.clip(x, -sizes[:, None], sizes[:, None]) - x) @ weight.T
-        at = f"each row at a size of its own ({sizes.min():.4g} to {sizes.max():.4g})" if each else f"{sizes[0]:.4g}"
-        says = f"what enters is cut, {at}" if each else f"what enters is cut to a size of {at}"
+        to = f", each row at a size of its own ({sizes.min():.4g} to {sizes.max():.4g})"
+        says = f"what enters is cut{to if each else f' to a size of {sizes[0]:.4g}'}"
         yield wrong.judged(f"{wrong.where}{says}", model, len(sizes) if each else 1)
 
 

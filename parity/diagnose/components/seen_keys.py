@@ -156,13 +156,13 @@ def _ids(keys: Keys) -> np.ndarray:
 
 
 def _from_pass(keys: Keys) -> np.ndarray:
-    """Which row of the row's own pass each key is of; those of earlier passes below zero."""
-    return np.arange(len(keys.seen)) - keys.cached
+    """Which row of the row's own pass each key is of; those of earlier passes below zero, that of zeros far below."""
+    return np.append(np.arange(len(keys.seen) - 1) - keys.cached, np.iinfo(np.int64).min)
 
 
 def _to_end(keys: Keys) -> np.ndarray:
-    """How many rows of the row's own pass are behind each key."""
-    return len(keys.seen) - 2 - np.arange(len(keys.seen))  # the last stands for zeros
+    """How many rows of the row's own pass are behind each key; below zero for that of zeros."""
+    return len(keys.seen) - 2 - np.arange(len(keys.seen))
 
 
 def _in_pass(row: int) -> str:

@@ -48,6 +48,8 @@ def in_weights(
 
 def _read_otherwise(wrong: WrongRows, x: np.ndarray, weight: np.ndarray, parts: Parts) -> Iterator[Component | None]:
     """A matrix, of each part or of all, whose numbers lie with its axes in another order than they are read in."""
+    if weight.size > TABLE:
+        return
     wide = wide_parts(parts, x.shape[1])
     whole = [("", wide[0][1], wide[-1][2])]
     for runs in [wide, whole] if len(wide) > 1 else [wide]:

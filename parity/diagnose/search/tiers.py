@@ -150,9 +150,8 @@ class HypothesisSearch:
             known = where.of.id if where else hypothesis.id
             defect = known.removesuffix(OF_DRAFTER)
             other = own.get(defect if known != defect else known + OF_DRAFTER)
-            if other is not None and not (
-                other.layered and isinstance(value, int)
-            ):  # a layer of one is none of the other
+            one_layer = other is not None and other.layered and isinstance(value, int)
+            if other is not None and not one_layer:  # a layer of the one is none of the other
                 yield ((only(other, where.where, where.believed) if where else other, value),)
 
     def _enumerated(self, which: Callable[[CheckableHypothesis], bool]) -> Iterator[Iterator[Trial]]:
