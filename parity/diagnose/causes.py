@@ -257,9 +257,12 @@ class CauseSearch:
         self._take_apart(first)
         step = DiagnosisStep(self.trials, self.known, self.rounds, self.left, first)
         part = self.parts.get(first.stage)
+        if part is not None and part.whole and self._said_elsewhere(first.stage, part.says):
+            return False
         search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, self._is_told(first.stage))
         confirmed, self.made = search.best(step.confirm, step.doubted)
-        trial = confirmed or step.nearest(self.made)
+        told = part is not None and part.whole  # a near relative says less
+        trial = confirmed or (None if told else step.nearest(self.made))
         if trial is None or (part and part.whole and _outdone(part, step, trial, near=confirmed is None)):
             return False
         if part and part.whole and part.explained > step.explained(trial) and self._leaves_alike(step, trial, first):
@@ -272,6 +275,10 @@ class CauseSearch:
         self.known = (*self.known, *trial.assumed)
         self._widen(first)
         return True
+
+    def _said_elsewhere(self, stage: str, says: str) -> bool:
+        """Whether another stage that no hypothesis explained has the same part, as queries and keys have a rotation."""
+        return any(other != stage and other in self.aside and part.says == says for other, part in self.parts.items())
 
     def _leaves_alike(self, step: DiagnosisStep, trial: Trial, first: Residual) -> bool:
         """Whether what is named leaves a stage of the same kind failing, in another layer."""

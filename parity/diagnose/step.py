@@ -131,6 +131,8 @@ class DiagnosisStep:
     def _tie_broken(self, tied: list[Trial]) -> list[Trial]:
         """The trials that leave least in all rounds of the prompt, and then on other prompts, the best first; of those
         that leave the same, the ones that emit freely what the device does. Once the time is up, those left by then."""
+        if _differ_in_words(tied):
+            return tied
         places = chain([self.trials], islice(self.trials.other_prompts(), ELSEWHERE))
         with suppress(TimeIsUp):
             while len(tied) > 1 and (trials := next(places, None)):
@@ -166,6 +168,14 @@ class DiagnosisStep:
     def _rank(self, trial: Trial) -> tuple[float, ...]:
         """Fewest failing stages left; then the least residual, the fewest assumptions."""
         return sum(not residual.settled for residual in self.full(trial).after.values()), *trial_order(trial)
+
+
+def _differ_in_words(tied: Sequence[Trial]) -> bool:
+    """Whether trials are one assumption under conditions that hold for the same rows, of other prompts as well: a search
+    for conditions asks for that already."""
+    alone = [trial.assumed[0] for trial in tied if len(trial.assumed) == 1]
+    of = {(each.of.id, value) for each, value in alone if isinstance(each, Conditional)}
+    return len(tied) > 1 and len(of) == 1 and sum(isinstance(each, Conditional) for each, _ in alone) == len(tied)
 
 
 def leading_trials(ranked: Sequence[Trial]) -> list[Trial]:
