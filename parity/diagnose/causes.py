@@ -261,8 +261,7 @@ class CauseSearch:
             return False
         search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, self._is_told(first.stage))
         confirmed, self.made = search.best(step.confirm, step.doubted)
-        told = part is not None and part.whole  # a near relative says less
-        trial = confirmed or (None if told else step.nearest(self.made))
+        trial = confirmed or step.nearest(self.made)
         if trial is None or (part and part.whole and _outdone(part, step, trial, near=confirmed is None)):
             return False
         if part and part.whole and part.explained > step.explained(trial) and self._leaves_alike(step, trial, first):

@@ -171,8 +171,8 @@ class DiagnosisStep:
 
 
 def _differ_in_words(tied: Sequence[Trial]) -> bool:
-    """Whether trials are one assumption under conditions that hold for the same rows, of other prompts as well: a search
-    for conditions asks for that already."""
+    """Whether trials are one assumption under conditions that hold for the same rows, of other prompts too, by which
+    a search for conditions narrows them down."""
     alone = [trial.assumed[0] for trial in tied if len(trial.assumed) == 1]
     of = {(each.of.id, value) for each, value in alone if isinstance(each, Conditional)}
     return len(tied) > 1 and len(of) == 1 and sum(isinstance(each, Conditional) for each, _ in alone) == len(tied)

@@ -87,7 +87,7 @@ def named_beside_a_part(monkeypatch, share: float, left: float, near: bool = Fal
     search = causes.CauseSearch.__new__(causes.CauseSearch)
     search.trials, search.hypotheses, search.known, search.rounds = fake.trials, (), (), 4
     search.causes, search.read, search.left = [], {Q}, {Q: residual(1.0)}
-    search.parts = {Q: SimpleNamespace(whole=True, explained=0.97)}
+    search.parts, search.aside = {Q: SimpleNamespace(whole=True, explained=0.97, says="a part")}, set()
     monkeypatch.setattr(search, "_refitted", lambda first: False)
     monkeypatch.setattr(search, "_is_the_references", lambda residual: False)
     monkeypatch.setattr(search, "_unwritten", lambda stage: "")
@@ -96,6 +96,24 @@ def named_beside_a_part(monkeypatch, share: float, left: float, near: bool = Fal
     named = search._name_cause(residual(1.0))
     assert [cause.hypothesis for cause in search.causes] == ["few-bits"] * named
     return named
+
+
+@pytest.mark.parametrize(
+    ("aside", "says", "asked"), [({"target.layers.0.k"}, "a part", False), ({Q}, "a part", True), (set(), "b", True)]
+)
+def test_a_part_that_another_stage_has_without_a_name_is_not_asked_for_one_again(monkeypatch, aside, says, asked):
+    search, names = causes.CauseSearch.__new__(causes.CauseSearch), []
+    search.trials, search.hypotheses, search.known, search.rounds = step_of(0.1, None).trials, (), (), 4
+    search.causes, search.read, search.left, search.aside = [], {Q}, {Q: residual(1.0)}, aside
+    search.parts = {one: SimpleNamespace(whole=True, says="a part") for one in (Q, "target.layers.0.k")}
+    search.parts[Q].says = says
+    monkeypatch.setattr(search, "_refitted", lambda first: False)
+    monkeypatch.setattr(search, "_told_of", lambda stage: [])
+    monkeypatch.setattr(search, "_is_told", lambda stage: True)
+    made = SimpleNamespace(best=lambda *of: (names.append(of), (None, []))[1])
+    monkeypatch.setattr(causes, "HypothesisSearch", lambda *of: made)
+
+    assert search._name_cause(residual(1.0)) is False and bool(names) is asked
 
 
 @pytest.mark.parametrize("explained", [True, False])

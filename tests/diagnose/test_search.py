@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from parity.compare.predicate import Predicate
 from parity.diagnose import causes, clock, whole
 from parity.diagnose.clock import SearchClock, TimeIsUp
 from parity.diagnose.conditional import only
@@ -17,7 +18,7 @@ from parity.diagnose.ranking import Trial, best_of_each
 from parity.diagnose.residuals import Residual
 from parity.diagnose.search import tiers
 from parity.diagnose.search.pairs import pairs
-from parity.diagnose.step import CONFIRMED, VALUES, DiagnosisStep, leading_trials
+from parity.diagnose.step import CONFIRMED, VALUES, DiagnosisStep, _differ_in_words, leading_trials
 from parity.diagnose.tensors import sampled_gap
 from parity.diagnose.trials import ResidualChange
 from parity.references.hypotheses.catalogue import Fit
@@ -174,6 +175,28 @@ def test_what_the_limit_leaves_untold_apart_is_named_together(tmp_path, monkeypa
     monkeypatch.setattr(DiagnosisStep, "_left_on", up)
     (cause,) = explained(red(times(1.1), tmp_path), [scaled("one", Q, 1.1), scaled("two", Q, 1.1)]).causes
     assert cause.hypothesis == "one" and cause.alike == ("two 1.1",)
+
+
+def under(id: str, *conditions: str, value=None) -> list[Trial]:
+    one = SimpleNamespace(id=id)
+    left = Residual(Q, True, 1.0, None, 9.0, None)
+    made = [only(one, Predicate(says, lambda facts: facts.round > 0)) if says else one for says in conditions]
+    return [Trial(((each, value),), left, left) for each in made]
+
+
+@pytest.mark.parametrize(
+    ("tied", "words"),
+    [
+        (under("one", "even rounds", "round 2"), True),
+        (under("one", "even rounds"), False),
+        (under("one", "even rounds", ""), False),
+        (under("one", "even rounds") + under("two", "even rounds"), False),
+        (under("one", "even rounds") + under("one", "even rounds", value=2), False),
+    ],
+)
+def test_conditions_of_one_assumption_are_told_apart_already_or_never(tied, words):
+    """A search for conditions has asked other prompts."""
+    assert _differ_in_words(tied) is words
 
 
 def head_times(name: str, head: int, *values: float) -> Toy:
