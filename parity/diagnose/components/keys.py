@@ -198,7 +198,7 @@ def _once_more(keys: Keys, times: np.ndarray, tried: Sequence[tuple[int, int]]) 
         largest = np.maximum(largest, keys.sinks[:, None])
     parts = np.exp(keys.scores - largest)
     total = parts @ times + (0.0 if keys.sinks is None else np.exp(keys.sinks - largest[:, 0]))
-    mixed = np.einsum("nt,ntd->nd", parts * times, keys.values)
+    mixed = ((parts * times)[:, None] @ keys.values)[:, 0]
     which, steps = (np.array(side) for side in zip(*tried, strict=True))
     one = parts[:, which] * steps
     sums = np.maximum(total[:, None] + one, 1e-300)

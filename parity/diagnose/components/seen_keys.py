@@ -49,7 +49,7 @@ def attended(keys: Scored, times: np.ndarray) -> np.ndarray:
     total = shares.sum(axis=1, keepdims=True)
     if keys.sinks is not None:
         total = total + np.exp(keys.sinks[:, None] - largest)
-    return np.asarray(np.einsum("nt,ntd->nd", shares / total, keys.values).ravel())
+    return np.asarray(((shares / total)[:, None] @ keys.values).ravel())
 
 
 def mixed(keys: Keys, scores: np.ndarray) -> np.ndarray:
