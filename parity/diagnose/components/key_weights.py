@@ -84,7 +84,7 @@ def given(keys: Keys, scores: np.ndarray, sinks: np.ndarray | None) -> tuple[np.
     extra = np.zeros(len(parts)) if sinks is None else np.exp(sinks - top)
     total = parts.sum(axis=1) + extra
     shares = parts / total[:, None]
-    return shares, extra / total, np.einsum("nt,ntd->nd", shares, keys.values)
+    return shares, extra / total, (shares[:, None] @ keys.values)[:, 0]
 
 
 def _at(family: Family, keys: Keys, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -104,7 +104,7 @@ def _slopes(family: Family, weight: np.ndarray, keys: Keys, numbers: np.ndarray)
     of_scores, of_sinks = family.basis(keys)
     shares, of_sink, mixed = _at(family, keys, numbers)
     by_key = shares * of_scores
-    made = np.einsum("cnt,ntd->cnd", by_key, keys.values)
+    made = (by_key.transpose(1, 0, 2) @ keys.values).transpose(1, 0, 2)
     made -= (by_key.sum(axis=2) + of_sink * of_sinks)[..., None] * mixed
     return np.asarray(made.reshape(len(made), -1) @ weight.T)
 

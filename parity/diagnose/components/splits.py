@@ -111,6 +111,6 @@ def _given_by(keys: Keys, weight: np.ndarray, split: Split) -> np.ndarray:
     heads, size = keys.values.shape[0], keys.values.shape[2]
     numbers, by_head, made = split(keys), weight.reshape(len(weight), heads, size), []
     for number in np.unique(numbers[keys.seen]):
-        mixed = np.einsum("nt,ntd->nd", shares * (numbers == number), keys.values)
+        mixed = ((shares * (numbers == number))[:, None] @ keys.values)[:, 0]
         made.append(np.einsum("cnd,nd->nc", by_head, mixed))
     return np.concatenate(made)

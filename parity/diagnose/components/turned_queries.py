@@ -50,7 +50,8 @@ def _nearest(keys: TurnedKeys, weight: np.ndarray, error: np.ndarray) -> tuple[i
     pairs = keys.pairs()[:, keys.seen]
     scores = (pairs @ turns).real.transpose(2, 0, 1)
     shares = _shares(scores, keys.sinks)
-    given = np.einsum("ant,ntd->and", shares, keys.values[:, keys.seen]).reshape(len(steps), -1)
+    by_head = shares.transpose(1, 0, 2) @ keys.values[:, keys.seen]
+    given = by_head.transpose(1, 0, 2).reshape(len(steps), -1)
     made = (given - given[steps == 0]) @ weight.T
     left = ((made - error) ** 2).sum(axis=1)
     best = int(left.argmin())
