@@ -17,7 +17,7 @@ from parity.diagnose.components import Component
 from parity.diagnose.deduced import HiddenLayers
 from parity.diagnose.failing_run import failures
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
-from parity.diagnose.part_conditions import with_condition
+from parity.diagnose.part_conditions import PartConditions
 from parity.diagnose.ranking import Trial, ranked_trials
 from parity.diagnose.residuals import Residual
 from parity.diagnose.signature import UNLOADED, signature
@@ -78,8 +78,8 @@ def diagnose(
         shown = error_signature(trials, failing, search.rounds)
         nearest = nearest_hypotheses(search.made)
         diagnosis = replace(diagnosis, unexplained=failing, nearest=nearest, signature=shown)
-    parts = tuple((stage, with_condition(trials, stage, part)) for stage, part in search.components())
-    diagnosis = replace(diagnosis, components=parts)
+    parts, conditions = search.components(), PartConditions(trials)
+    diagnosis = replace(diagnosis, components=tuple((stage, conditions.told(stage, part)) for stage, part in parts))
     diagnosis, clock = renumbered(diagnosis, trials.prompt), trials.clock
     try:
         if search.causes and not failing and not clock.untried:

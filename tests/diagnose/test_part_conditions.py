@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ from parity.compare.facts import Facts
 from parity.diagnose import part_conditions
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.components import Component
-from parity.diagnose.part_conditions import with_condition
+from parity.diagnose.part_conditions import PartConditions
 
 ZEROS = Component("rows hold zeros", 1.0, None, "too few rows (1 bad of 40) to tell a condition")
 
@@ -33,10 +34,13 @@ def told(part, *prompts, up_after=99, monkeypatch):
             raise TimeIsUp
 
     monkeypatch.setattr(part_conditions, "_judged", lambda trials, stage: iter([rows_of(trials.bad)]))
-    clock = SimpleNamespace(check=check)
+    clock = SimpleNamespace(check=check, trying=lambda *of: nullcontext())
     own, *others = (SimpleNamespace(bad=bad, clock=clock) for bad in prompts)
     own.other_prompts = lambda: iter(others)
-    return with_condition(own, "kv.target.0.v", part).where, len(asked)
+    conditions = PartConditions(own)
+    first, again = (conditions.told("kv.target.0.v", part).where for _ in range(2))
+    assert first == again
+    return first, len(asked)
 
 
 PAGES = [[96], [80, 96, 112], [80, 96, 112], [80, 96, 112], [81]]
@@ -60,7 +64,7 @@ def test_a_prompt_of_enough_wrong_rows_is_not_asked_further(monkeypatch):
 
 
 def test_what_the_limit_leaves_of_the_prompts_says_no_more_than_its_rows(monkeypatch):
-    assert told(ZEROS, *PAGES, up_after=0, monkeypatch=monkeypatch) == (ZEROS.where, 1)
+    assert told(ZEROS, *PAGES, up_after=0, monkeypatch=monkeypatch) == (ZEROS.where, 2)
 
 
 def test_what_leaves_more_than_noise_has_no_condition_of_its_own(monkeypatch):
