@@ -101,7 +101,7 @@ class CauseSearch:
         if self.unexplained is not None and self.trials.contained:
             failing = [left for left in self.left.values() if left.red and left.stage not in self.read]
             failing = [left for left in failing if not self._comes_of_deduced(left.stage)]
-            with suppress(TimeIsUp), self.trials.clock.trying(READING, READING):
+            with suppress(TimeIsUp), self.trials.clock.until(READING):
                 for stage in self._of_every_kind([residual.stage for residual in failing])[:TAKEN_APART]:
                     self.trials.clock.check()
                     if len(self._told_of(stage)) < ALIKE:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -54,12 +54,15 @@ class SearchClock:
         if self.limit is not None and now() - self.begun >= self._share * self.limit:
             raise TimeIsUp
 
-    @contextmanager
-    def trying(self, share: float = TRYING, most: float = TRYING) -> Iterator[None]:
-        """Inside, the time left for confirming is not used: no more than this share of the limit is, or `LEAST` but not
-        more than `most`."""
+    def trying(self, share: float = TRYING) -> AbstractContextManager[None]:
+        """Inside, the time left for confirming is not used: no more than this share of the limit is, or `LEAST`."""
         spent = (now() - self.begun) / self.limit if self.limit else 0.0
-        before, self._share = self._share, min(most, max(share, spent + LEAST))
+        return self.until(min(TRYING, max(share, spent + LEAST)))
+
+    @contextmanager
+    def until(self, share: float) -> Iterator[None]:
+        """Inside, the time is up at this share of the limit."""
+        before, self._share = self._share, share
         try:
             yield
         finally:

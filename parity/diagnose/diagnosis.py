@@ -94,7 +94,7 @@ def diagnose(
 
 def _acceptance_cost(trials: PromptTrials) -> AcceptanceCost | None:
     """What the prompt's failing stages cost of acceptance; None where the limit leaves no time for it."""
-    with suppress(TimeIsUp), trials.clock.trying(READING, READING):
+    with suppress(TimeIsUp), trials.clock.until(READING):
         trials.clock.check()
         failing = [residual.stage for residual in trials.residuals((), trials.rounds).values() if residual.red]
         every = chain([trials], trials.other_prompts())

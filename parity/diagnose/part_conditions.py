@@ -55,7 +55,7 @@ class PartConditions:
     def _others(self) -> Iterator[PromptTrials]:
         """Other prompts, run once they are needed, until the time is up."""
         yield from self._run
-        with self.trials.clock.trying(READING, READING):
+        with self.trials.clock.until(READING):
             self.trials.clock.check()
             for each in self._more:
                 self._run.append(each)

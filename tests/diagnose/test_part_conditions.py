@@ -34,7 +34,7 @@ def told(part, *prompts, up_after=99, monkeypatch):
             raise TimeIsUp
 
     monkeypatch.setattr(part_conditions, "_judged", lambda trials, stage: iter([rows_of(trials.bad)]))
-    clock = SimpleNamespace(check=check, trying=lambda *of: nullcontext())
+    clock = SimpleNamespace(check=check, until=lambda share: nullcontext())
     own, *others = (SimpleNamespace(bad=bad, clock=clock) for bad in prompts)
     own.other_prompts = lambda: iter(others)
     conditions = PartConditions(own)

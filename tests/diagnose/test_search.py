@@ -143,6 +143,18 @@ def test_a_name_has_some_time_however_long_its_part_was_looked_for(spent, until,
             told.check()
 
 
+def test_parts_are_read_up_to_a_share_of_the_limit_and_what_comes_behind_to_all_of_it(monkeypatch):
+    now = 94.0
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    told = SearchClock(100.0, begun=0.0)
+    with told.until(clock.READING):
+        told.check()
+        now = 95.0
+        with pytest.raises(TimeIsUp):
+            told.check()
+    told.check()
+
+
 @pytest.mark.parametrize(("known", "first"), [(True, f"{Q}: factor 1.2?"), (False, "parts")])
 def test_whole_hypotheses_are_asked_before_single_parts_where_the_part_is_known(known, first, tmp_path, monkeypatch):
     asked = []
