@@ -1,13 +1,14 @@
 """How often `parity diagnose` names a planted fault together with the condition that it holds under.
 
-    python benchmarks/conditions.py --seed N [--count 18] [--golden DIR | --prompts N] [--limit 60] [--log FILE]
+    python benchmarks/conditions.py --seed N [--count 18] [--part 1/2] [--golden DIR | --prompts N] [--log FILE]
     python benchmarks/conditions.py --seed N [--count 18] --list
 
-Draws faults under conditions from the device's catalogue (`parity.device.faults.conditional.drawn`), and diagnoses each
-device as the command does, over a golden of two chat prompts, or of more
-(`benchmarks/unseen/goldens.py`). Counted are those that are killed, placed at their
-stage, and named. Whether the condition is right, by the comparison and by the diagnosis, is judged by reading what is
-printed: it is where it holds for the very rows of the golden that the planted one holds for, whatever its words.
+Draws faults under conditions from the device's catalogue (`parity.device.faults.conditional.drawn`), with `--count all`
+every one that can hold under a condition, and diagnoses each device as the command does, within `--limit` seconds, over
+a golden of two chat prompts, or of more (`benchmarks/unseen/goldens.py`). Counted are those that are killed, placed at
+their stage, and named. Whether the condition is right, by the comparison and by the diagnosis, is judged by reading
+what is printed: it is where it holds for the very rows of the golden that the planted one holds for, whatever its
+words.
 Seconds are the processor's.
 """
 
@@ -77,11 +78,17 @@ def plain(hypothesis: str) -> str:
     return re.sub(r"-in-(verify|prefill)$", "", hypothesis.split(" only ")[0])
 
 
+def number_or_all(text: str) -> int | None:
+    """How many faults are drawn; None for as many as there are."""
+    return None if text == "all" else int(text)
+
+
 def main() -> None:
     """Print an answer a line, then the counts that need no reading."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--count", type=int, default=18)
+    parser.add_argument("--count", type=number_or_all, default=18, metavar="N|all")
+    parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th of them, from the I-th on")
     parser.add_argument("--golden", type=Path)
     parser.add_argument("--prompts", type=int, default=2, metavar="N")
     parser.add_argument("--limit", type=float, default=60)
@@ -89,7 +96,8 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="only what would be planted")
     options = parser.parse_args()
     clock.monotonic = time.process_time
-    faults = drawn([*CATALOGUE.values()], options.count, options.seed)
+    part, parts = map(int, options.part.split("/"))
+    faults = drawn([*CATALOGUE.values()], options.count, options.seed)[part - 1 :: parts]
     if options.list:
         print("\n".join(fault.id for fault in faults))
         return

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import cycle, islice
 from random import Random
 from typing import Any
 
@@ -287,12 +286,16 @@ LAYERED = tuple(
 """Stages that every layer has."""
 
 
-def drawn(faults: Sequence[Fault], count: int, seed: int) -> list[Fault]:
-    """So many faults under a condition: conditions in turn, each with a fault that was not drawn before."""
-    chance, taken, made = Random(seed), set[str](), list[Fault]()
-    for where in islice(cycle(WHERES), count):
-        fitting = [fault for fault in faults if fault.id not in taken and fits(fault, where)]
-        chosen = chance.choice(fitting)
-        taken.add(chosen.id)
-        made.append(only(chosen, where))
+def drawn(faults: Sequence[Fault], count: int | None, seed: int) -> list[Fault]:
+    """So many faults under a condition, or all: conditions in turn, each with a fault that was not drawn before."""
+    chance, left, made = Random(seed), {fault.id: fault for fault in faults}, list[Fault]()
+    wheres = list(WHERES)
+    while wheres and (count is None or len(made) < count):
+        where = wheres.pop(0)
+        fitting = [fault for fault in left.values() if fits(fault, where)]
+        if fitting:
+            chosen = chance.choice(fitting)
+            del left[chosen.id]
+            made.append(only(chosen, where))
+            wheres.append(where)
     return made
