@@ -53,9 +53,11 @@ def diagnosed(golden, fault: str, show: str = "", limit: float | None = None) ->
 
 
 def answered_by(found) -> dict:
-    """Answers as (id, what it says), the parts named by stage, and the stage that stays unexplained."""
+    """Answers as (id, what it says), what explains a dependence on another sequence behind it; the parts named by
+    stage, and the stage that stays unexplained."""
     if isinstance(found, list):
-        return {"answers": [(each.id, each.says) for each in found], "components": [], "unexplained": ""}
+        answers = [(name, each.says) for each in found for name in (each.id, *each.of)]
+        return {"answers": answers, "components": [], "unexplained": ""}
     if not found:
         return {"answers": [], "components": [], "unexplained": ""}
     return {

@@ -75,7 +75,9 @@ def print_gate_findings(defects: Sequence[GateCause], golden: DumpView) -> None:
         if defect.seen:
             out.print(f"   met in: {', '.join(defect.seen)}", soft_wrap=True)
     out.print(f"reproduce: {defects[0].reproduce}", soft_wrap=True)
-    named = "; ".join(dict.fromkeys(f"{defect.says} ({defect.id})" for defect in defects if defect.id))
+    named = "; ".join(
+        dict.fromkeys(f"{defect.says} ({', '.join((defect.id, *defect.of))})" for defect in defects if defect.id)
+    )
     out.print(
         Text(f"diagnosis: {named or 'no reading fits'}", style="bold red" if named else "magenta"), soft_wrap=True
     )

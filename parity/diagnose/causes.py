@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -259,12 +260,14 @@ class CauseSearch:
         part = self.parts.get(first.stage)
         if part is not None and part.whole and self._said_elsewhere(first.stage, part.says):
             return False
-        search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, self._is_told(first.stage))
-        confirmed, self.made = search.best(step.confirm, step.doubted)
+        told = self._is_told(first.stage)
+        search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, told)
+        narrow = partial(self._leaves_alike, step, first)
+        confirmed, self.made = search.best(step.confirm, step.doubted, *[narrow] * told)
         trial = confirmed or step.nearest(self.made)
         if trial is None or (part and part.whole and _outdone(part, step, trial, near=confirmed is None)):
             return False
-        if part and part.whole and part.explained > step.explained(trial) and self._leaves_alike(step, trial, first):
+        if part and part.whole and part.explained > step.explained(trial) and self._leaves_alike(step, first, trial):
             return False
         alike = [said_of(other) for other in step.alike]
         self.left, named = step.full(trial).after, step.at_first(trial)
@@ -279,7 +282,7 @@ class CauseSearch:
         """Whether another stage that no hypothesis explained has the same part, as queries and keys have a rotation."""
         return any(other != stage and other in self.aside and part.says == says for other, part in self.parts.items())
 
-    def _leaves_alike(self, step: DiagnosisStep, trial: Trial, first: Residual) -> bool:
+    def _leaves_alike(self, step: DiagnosisStep, first: Residual, trial: Trial) -> bool:
         """Whether what is named leaves a stage of the same kind failing, in another layer."""
         left = step.full(trial).after.values()
         return any(

@@ -209,7 +209,8 @@ GATE_RULES = (
 class GateCause:
     """A failing gate and the defect it speaks of; `id` is empty where nobody has read such a failure yet.
 
-    `headline` says what was found where that is not the gate itself.
+    `headline` says what was found where that is not the gate itself, `of` which hypotheses explain what a sequence
+    depends on.
     """
 
     gate: str
@@ -220,6 +221,7 @@ class GateCause:
     fix: str = ""
     seen: tuple[str, ...] = ()
     headline: str = ""
+    of: tuple[str, ...] = ()
 
 
 class OutOfTime(BaseException):

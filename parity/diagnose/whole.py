@@ -171,11 +171,12 @@ def _named_behind(
     told = _explained(replace(asked, limit=limit, begun=now()), red, bounds, rerun, context)
     if not isinstance(told, Diagnosis):
         return cause
-    named = [] if told.unexplained or told.untried else [each.says for each in told.causes]
+    causes = () if told.unexplained or told.untried else told.causes
+    named, of = [each.says for each in causes], tuple(each.hypothesis for each in causes)
     parts = [str(part) for stage, part in told.components if stage == red.first.stage and part.whole]
     parts = parts[:1] if cause.says == BEHIND.says else []  # a row of the other sequence says more
     said = " and ".join(named or parts)
-    return replace(cause, says=f"{BEHIND.says}: {said}") if said else cause
+    return replace(cause, says=f"{BEHIND.says}: {said}", of=of) if said else cause
 
 
 def _placed(

@@ -67,12 +67,14 @@ class HypothesisSearch:
         self,
         confirm: Callable[[Sequence[Trial]], Trial | None],
         doubted: Callable[[Trial], bool] = lambda trial: False,
+        narrow: Callable[[Trial], bool] = lambda trial: False,
     ) -> tuple[Trial | None, list[Trial]]:
         """The trial that brings the stage back to its floor, or None; and every trial made, the best first.
 
         Cheap hypotheses come first; a tier is tried whole, so that the better of two wins. `confirm` picks
         among the trials that settle the stage the one that does not break others. Where it is `doubted`, parameters are
-        fitted before it is taken. Where the time is up, `confirm` picks among those made so far.
+        fitted before it is taken; where it is too `narrow`, everything else is tried. Where the time is up, `confirm`
+        picks among those made so far.
         """
         made: list[Trial] = []
         left, confirmed = self._tiers(made), None
@@ -81,9 +83,13 @@ class HypothesisSearch:
             for tier in tiers:
                 self._try_all(tier, made, what, [name for name, _ in left])
                 confirmed = self._confirmed(confirm, ranked_trials(trial for trial in made if trial.settles))
-                if self.ended or self.clock.untried or (confirmed and not doubted(confirmed)):
+                if self.ended or self.clock.untried:
                     return confirmed, ranked_trials(made)
-                if confirmed and what != FITTED:
+                if confirmed is None or narrow(confirmed):
+                    continue
+                if not doubted(confirmed):
+                    return confirmed, ranked_trials(made)
+                if what != FITTED:
                     left = [(name, further) for name, further in left if name == FITTED]
                     break
         return confirmed, ranked_trials(made)
