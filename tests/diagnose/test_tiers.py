@@ -118,16 +118,22 @@ def test_what_a_direction_takes_off_an_error(direction, left):
     assert MadeUp([]).left_along(direction) == pytest.approx(left)
 
 
+ALL = ("listed", "dearer", "layer", "fitted", "conditional")
+
+
 @pytest.mark.parametrize(
-    ("doubted", "asked", "taken"),
+    ("doubted", "narrow", "asked", "taken"),
     [
-        ((), ["listed"], "listed"),
-        (("listed",), ["listed", "fitted"], "fitted"),
-        (("listed", "fitted"), ["listed", "fitted"], "fitted"),
+        ((), (), ["listed"], "listed"),
+        (("listed",), (), ["listed", "fitted"], "fitted"),
+        (("listed", "fitted"), (), ["listed", "fitted"], "fitted"),
+        ((), ("listed", "dearer", "layer", "fitted"), [*ALL], "conditional"),
+        ((), ALL, [*ALL], "conditional"),
     ],
 )
-def test_parameters_are_fitted_before_a_cause_in_doubt_is_taken(doubted, asked, taken):
-    """A listed value that settles the stage, and leaves another that it changes, may be another's near relative."""
+def test_more_is_asked_before_a_cause_in_doubt_or_too_narrow_is_taken(doubted, narrow, asked, taken):
+    """A listed value that settles the stage, and leaves another that it changes, may be another's near relative; where
+    it leaves its like in another layer, what is wrong may be both layers' under a condition."""
     of, made = search(), []
     tiers = [(name, iter([[SimpleNamespace(id=id, settles=True)] for id in ids])) for name, ids in (
         ("alone", ["listed", "dearer"]), ("in single layers", ["layer"]), ("with a fitted parameter", ["fitted"]),
@@ -137,7 +143,7 @@ def test_parameters_are_fitted_before_a_cause_in_doubt_is_taken(doubted, asked, 
     of._try_all = lambda tier, trials, what, rest: trials.extend(tier)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("parity.diagnose.search.tiers.ranked_trials", list)
-        confirmed, made = of.best(lambda trials: trials[-1], lambda trial: trial.id in doubted)
+        confirmed, made = of.best(lambda got: got[-1], lambda one: one.id in doubted, lambda one: one.id in narrow)
     assert [one.id for one in made] == asked and confirmed.id == taken
 
 
