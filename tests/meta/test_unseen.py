@@ -45,6 +45,7 @@ HELD = {
     24: (64, 32, 0),
     25: (64, 32, 0),
     26: (64, 32, 0),
+    27: (64, 32, 0),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 
