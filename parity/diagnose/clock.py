@@ -16,7 +16,7 @@ READING = 0.95
 """Share of the limit until which the parts of what stays unexplained are read, or what it costs is begun: one step may
 take seconds."""
 
-SHORT, CONFIRMING, LEAST = 0.3, 0.5, 0.15
+SHORT, CONFIRMING, LEAST = 0.3, 0.5, 0.2
 """The same where the part that is wrong is known, and only its name is missing; until when one is confirmed; and what
 each of that has at the least, however long it took to find the part."""
 
