@@ -72,7 +72,7 @@ def test_a_hypothesis_may_leave_the_same_kind_of_stage_failing_in_another_layer(
     search.trials = SimpleNamespace(golden=SimpleNamespace(declared=declared(2, 2)))
     after = {stage: replace(residual(1.0), stage=stage, red=red)}
     step = SimpleNamespace(full=lambda trial: SimpleNamespace(after=after))
-    assert search._leaves_alike(step, None, residual(1.0)) == leaves
+    assert search._leaves_alike(step, residual(1.0), None) == leaves
 
 
 def named_beside_a_part(monkeypatch, share: float, left: float, near: bool = False, x: float | None = None) -> bool:
