@@ -197,8 +197,7 @@ class _Meeting:
         shape = next(iter(values.values())).shape
         held = self.held(stage, shape[0])
         if len(values) == 2:
-            mask = held.reshape(-1, *[1] * (len(shape) - 1)) if held.ndim else held
-            shown = self._shown(stage, np.where(mask, values[1], values[0]))
+            shown = self._shown(stage, _mixed(held, values))
             return [shown.copy() for _ in values]
         if not (held.all() or not held.any()):
             raise UsageError(
@@ -210,6 +209,14 @@ class _Meeting:
 
     def _shown(self, stage: str, value: np.ndarray) -> np.ndarray:
         return value if self.outer is None else np.asarray(self.outer(stage, value))
+
+
+def _mixed(held: np.ndarray, values: dict[int, np.ndarray]) -> np.ndarray:
+    """The faulty copy's rows where the condition holds; one copy's array as it is where that is all of them, so that a
+    fault of another dtype leaves no trace in passes that it does not touch."""
+    if held.all() or not held.any():
+        return values[int(bool(held.size and held.all()))]
+    return np.where(held.reshape(-1, *[1] * (values[0].ndim - 1)), values[1], values[0])
 
 
 def _planted_or_not(

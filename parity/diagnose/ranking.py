@@ -65,13 +65,15 @@ def ids_of(trial: Trial) -> tuple[str, ...]:
 
 
 def ranked_trials(trials: Iterable[Trial]) -> list[Trial]:
-    """The least residual first; among equals fewer assumptions, then the cheaper, then what was met in public."""
+    """The least residual first; among equals fewer assumptions, then the cheaper, then what was met in public, then those
+    without a value to choose."""
     return sorted(trials, key=trial_order)
 
 
-def trial_order(trial: Trial) -> tuple[float, int, int, bool]:
+def trial_order(trial: Trial) -> tuple[float, int, int, bool, int]:
     """What trials are ranked by."""
     hypotheses = [hypothesis for hypothesis, _ in trial.assumed]
     error = float(f"{trial.left:.2e}")  # residuals that differ behind the third digit are equal
     unseen = not all(hypothesis.seen for hypothesis in hypotheses)
-    return error, len(hypotheses), sum(hypothesis.cost for hypothesis in hypotheses), unseen
+    chosen = sum(value is not None for _, value in trial.assumed)
+    return error, len(hypotheses), sum(hypothesis.cost for hypothesis in hypotheses), unseen, chosen
