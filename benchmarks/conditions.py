@@ -33,11 +33,14 @@ from parity.compare import compare  # noqa: E402
 from parity.device.faults import CATALOGUE  # noqa: E402
 from parity.device.faults.conditional import JOINT, drawn  # noqa: E402
 from parity.diagnose import clock  # noqa: E402
+from parity.diagnose.company import BEHIND  # noqa: E402
 from parity.drive import run_device  # noqa: E402
 from parity.errors import UsageError  # noqa: E402
 from parity.golden.store import Dump  # noqa: E402
 from parity.policy import read_policy  # noqa: E402
 from parity.run_request import RunRequest  # noqa: E402
+
+LATER = "prompt > 1"
 
 
 def compared(golden, name: str, precision: str) -> dict:
@@ -67,7 +70,7 @@ def answered(golden, fault, limit: float) -> dict:
             "fault": fault.id,
             "due": fault.stage,
             "placed": seen["first"].split(",")[0] == fault.stage,
-            "named": any(says_the_same(id, plain(one)) for one, _ in said["answers"]),
+            "named": any(says_the_same(id, plain(one)) for one in hypotheses_of(said["answers"], where)),
             "seconds": seconds,
         }
     )
@@ -76,6 +79,20 @@ def answered(golden, fault, limit: float) -> dict:
 def plain(hypothesis: str) -> str:
     """A hypothesis' id without its condition."""
     return re.sub(r"-in-(verify|prefill)$", "", hypothesis.split(" only ")[0])
+
+
+def hypotheses_of(answers: list[tuple[str, str]], where: str) -> list[str]:
+    """The ids of the answers; what explains a dependence on another sequence only for a fault of later prompts."""
+    ids = [name for name, _ in answers]
+    return ids if where == LATER or BEHIND.id not in ids else ids[: ids.index(BEHIND.id)]
+
+
+def share(text: str) -> tuple[int, int]:
+    """Which part of how many."""
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part I/N with I from 1 to N")
+    return int(part), int(parts)
 
 
 def number_or_all(text: str) -> int | None:
@@ -88,7 +105,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=number_or_all, default=18, metavar="N|all")
-    parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th of them, from the I-th on")
+    parser.add_argument("--part", type=share, default=(1, 1), metavar="I/N", help="every N-th of them, from the I-th on")
     parser.add_argument("--golden", type=Path)
     parser.add_argument("--prompts", type=int, default=2, metavar="N")
     parser.add_argument("--limit", type=float, default=60)
@@ -96,7 +113,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="only what would be planted")
     options = parser.parse_args()
     clock.monotonic = time.process_time
-    part, parts = map(int, options.part.split("/"))
+    part, parts = options.part
     faults = drawn([*CATALOGUE.values()], options.count, options.seed)[part - 1 :: parts]
     if options.list:
         print("\n".join(fault.id for fault in faults))

@@ -40,6 +40,13 @@ def test_the_part_that_is_wrong_behind_another_sequence_is_told(shallow_golden):
     assert cause.says.startswith("a sequence depends on what ran before it: 1.10") and "times as large" in cause.says
 
 
+@by_night
+def test_the_hypothesis_that_explains_what_another_sequence_leaves_is_told(shallow_golden):
+    device = "parity.device.faults:only,fault=attn-scale-missing,where=prompt > 1"
+    (cause,) = diagnose_device(shallow_golden, device, limit=60)
+    assert cause.id == "state-across-prompts" and cause.of == ("attn-scale",), cause
+
+
 @pytest.mark.parametrize(
     ("fault", "stage", "told"),
     [

@@ -11,6 +11,7 @@ import pytest
 from parity import device
 from parity.builders import builder
 from parity.device.faults import CATALOGUE, CONDITIONAL, only, planted
+from parity.device.faults.conditional import JOINT, WHERES, drawn, fits
 from parity.device.faults.conditions import Condition, Pass
 from parity.drive import run_device
 from parity.errors import UsageError
@@ -119,6 +120,14 @@ def test_rows_under_the_condition_are_wrong_and_no_others(shown):
     assert odd and all(".1." in stage for stage in odd if stage.startswith("target.layers"))
 
 
+def test_a_fault_of_another_dtype_leaves_passes_without_it_as_they_are(shown):
+    """Its float32 logits: the token of a tie is another one behind them."""
+    clean, faulty = shown(), shown("head-softcap where pass = prefill")
+    verify = [place for place in clean if place[2] > 0 and place[3].startswith("verify.")]
+    assert differing(clean, faulty) and verify
+    assert all(clean[place].dtype == faulty[place].dtype for place in verify)
+
+
 def test_a_fault_that_drops_rows_is_held_to_passes_alone(shown):
     assert differing(shown(), shown("input-last-token-only where round >= 2"))
     with pytest.raises(UsageError, match="cannot be held to some rows of a pass"):
@@ -128,6 +137,13 @@ def test_a_fault_that_drops_rows_is_held_to_passes_alone(shown):
 def test_the_sample_has_every_condition_and_no_fault_twice():
     ids = [name.split(" where ")[0] for name in CONDITIONAL]
     assert len(set(ids)) == len(ids) == 26 and len({name.split(" where ")[1] for name in CONDITIONAL}) == 13
+
+
+def test_all_that_can_be_drawn_are_every_fault_that_fits_a_condition_once():
+    faults = [*CATALOGUE.values()]
+    ids = [fault.id.split(JOINT)[0] for fault in drawn(faults, None, seed=1)]
+    assert sorted(ids) == sorted(fault.id for fault in faults if any(fits(fault, where) for where in WHERES))
+    assert [fault.id for fault in drawn(faults, 5, seed=1)] == [fault.id for fault in drawn(faults, None, seed=1)][:5]
 
 
 @pytest.mark.parametrize("mode", ["local", "chained"])
