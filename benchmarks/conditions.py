@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE))
 
-from benchmarks.diagnosis import answered_by, says_the_same  # noqa: E402
+from benchmarks.diagnosis import answered_by, names_by_part, says_the_same  # noqa: E402
 from benchmarks.unseen.goldens import wide_golden  # noqa: E402
 from parity.api import diagnose_device, open_golden  # noqa: E402
 from parity.builders import builder  # noqa: E402
@@ -70,7 +70,7 @@ def answered(golden, fault, limit: float) -> dict:
             "fault": fault.id,
             "due": fault.stage,
             "placed": seen["first"].split(",")[0] == fault.stage,
-            "named": any(says_the_same(id, plain(one)) for one in hypotheses_of(said["answers"], where)),
+            "named": is_named(id, said, where),
             "seconds": seconds,
         }
     )
@@ -81,10 +81,13 @@ def plain(hypothesis: str) -> str:
     return re.sub(r"-in-(verify|prefill)$", "", hypothesis.split(" only ")[0])
 
 
-def hypotheses_of(answers: list[tuple[str, str]], where: str) -> list[str]:
-    """The ids of the answers; what explains a dependence on another sequence only for a fault of later prompts."""
-    ids = [name for name, _ in answers]
-    return ids if where == LATER or BEHIND.id not in ids else ids[: ids.index(BEHIND.id)]
+def is_named(fault: str, said: dict, where: str) -> bool:
+    """Whether any answer names a fault; where there is none, whether the first part does, as in `diagnosis.py`. What
+    explains a dependence on another sequence does only for a fault of later prompts."""
+    ids = [plain(name) for name, _ in said["answers"]]
+    if BEHIND.id in ids and where != LATER:
+        return False
+    return any(says_the_same(fault, name) for name in ids) if ids else names_by_part(fault, said["components"])
 
 
 def share(text: str) -> tuple[int, int]:

@@ -71,7 +71,12 @@ def is_named(fault: str, said: dict) -> bool:
     """Whether the first answer names a fault; where there is none, whether the first part does."""
     if said["answers"]:
         return says_the_same(fault, said["answers"][0][0])
-    first = said["components"][0][1] if said["components"] else ""
+    return names_by_part(fault, said["components"])
+
+
+def names_by_part(fault: str, parts: list[tuple[str, str]]) -> bool:
+    """Whether the first part says what a fault is, in the words that are listed for it."""
+    first = parts[0][1] if parts else ""
     words = (one.removeprefix("part: ") for one in NAMED.get(fault, ()) if one.startswith("part: "))
     return any(each in first for each in words)
 

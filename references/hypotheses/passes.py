@@ -16,7 +16,7 @@ OF_ROWS = (
     *(scores.scores, scores.sinks, scores.softmax, projections.orders, projections.groups, projections.biases),
     *(norms.norms, norms.weights, residuals.residuals, residuals.fed),
     *(routing.routing, routing.limited, routing.router, routing.choices, routing.numbered, routing.routed),
-    *(experts.gates, experts.constants, experts.parameters, heads.kept, heads.logits),
+    *(experts.gates, experts.constants, experts.parameters, heads.weights, heads.kept, heads.logits),
 )
 """What happens to a row that is in a pass, whichever pass that is."""
 

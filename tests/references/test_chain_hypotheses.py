@@ -18,7 +18,8 @@ K = 4
 UNSHOWN = {
     *("rope-position-rounded", "rope-position-rounded-drafter", "rope-position-rounded-chain-rows"),
     *("input-raw-prompt", "verify-tie-rule", "accept-budget-ignored", "accept-eos-ignored", "accept-eos-dropped"),
-    *("accept-end-ignored", "report-truncated-step", "load-square-transpose", "drafter-window-chain-rows"),
+    *("accept-end-ignored", "report-truncated-step", "drafter-window-chain-rows"),
+    *("load-square-transpose", "load-square-transpose-in-verify", "load-square-transpose-in-prefill"),
     *("tp-attn-stale-own-drafter", "tp-ffn-stale-own-drafter", "accept-first-unchecked"),
     *("accept-bonus-clamped", "accept-likely"),
 }
