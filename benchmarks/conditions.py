@@ -76,15 +76,16 @@ def answered(golden, fault, limit: float) -> dict:
     )
 
 
-def plain(hypothesis: str) -> str:
-    """A hypothesis' id without its condition."""
-    return re.sub(r"-in-(verify|prefill)$", "", hypothesis.split(" only ")[0])
+def plain(hypothesis: str) -> tuple[str, str]:
+    """A hypothesis' id without its condition, and without a pass that is part of the id as well."""
+    held = hypothesis.split(" only ")[0]
+    return held, re.sub(r"-in-(verify|prefill)$", "", held)
 
 
 def is_named(fault: str, said: dict, where: str) -> bool:
     """Whether any answer names a fault; where there is none, whether the first part does, as in `diagnosis.py`. What
     explains a dependence on another sequence does only for a fault of later prompts."""
-    ids = [plain(name) for name, _ in said["answers"]]
+    ids = [id for name, _ in said["answers"] for id in plain(name)]
     if BEHIND.id in ids and where != LATER:
         return False
     return any(says_the_same(fault, name) for name in ids) if ids else names_by_part(fault, said["components"])
@@ -108,7 +109,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=number_or_all, default=18, metavar="N|all")
-    parser.add_argument("--part", type=share, default=(1, 1), metavar="I/N", help="every N-th of them, from the I-th on")
+    parser.add_argument(
+        "--part", type=share, default=(1, 1), metavar="I/N", help="every N-th of them, from the I-th on"
+    )
     parser.add_argument("--golden", type=Path)
     parser.add_argument("--prompts", type=int, default=2, metavar="N")
     parser.add_argument("--limit", type=float, default=60)

@@ -65,8 +65,8 @@ def ids_of(trial: Trial) -> tuple[str, ...]:
 
 
 def ranked_trials(trials: Iterable[Trial]) -> list[Trial]:
-    """The least residual first; among equals fewer assumptions, then the cheaper, then what was met in public, then those
-    without a value to choose."""
+    """The least residual first; among equals fewer assumptions, then the cheaper, then what was met in public, then
+    what has no value to choose."""
     return sorted(trials, key=trial_order)
 
 

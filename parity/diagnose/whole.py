@@ -163,19 +163,22 @@ def _named_behind(
     rerun: ReferenceRerun,
     context: GateContext,
 ) -> GateCause:
-    """What a sequence depends on, and what is wrong with it there: the hypothesis, or the part of the stage that fails
-    first, that explains all of that."""
+    """What a sequence depends on, and what is wrong with it there: the hypotheses that explain all of that, or the stage
+    that fails first; or its part."""
     limit = BEHIND_LIMIT if asked.limit is None else min(asked.limit, BEHIND_LIMIT)
     if red.free or cause.id != BEHIND.id:
         return cause
     told = _explained(replace(asked, limit=limit, begun=now()), red, bounds, rerun, context)
     if not isinstance(told, Diagnosis):
         return cause
-    causes = () if told.unexplained or told.untried else told.causes
+    causes = () if told.untried else told.causes
+    if told.unexplained:
+        causes = tuple(each for each in causes[:1] if each.whole and each.stage == red.first.stage)
     named, of = [each.says for each in causes], tuple(each.hypothesis for each in causes)
     parts = [str(part) for stage, part in told.components if stage == red.first.stage and part.whole]
     parts = parts[:1] if cause.says == BEHIND.says else []  # a row of the other sequence says more
     said = " and ".join(named or parts)
+    said += f"; {told.unexplained.stage} stays unexplained" if named and told.unexplained else ""
     return replace(cause, says=f"{BEHIND.says}: {said}", of=of) if said else cause
 
 

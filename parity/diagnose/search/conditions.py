@@ -31,6 +31,9 @@ CANDIDATES, OTHERS, WORDINGS = 12, 2, 2
 """The assumptions for which a condition is looked for, the other prompts that narrow it down, and the conditions of
 each that are tried."""
 
+OF_CHOICES = 60
+"""As many where a stage holds choices: they have no size, so that what explains some rows is not told before."""
+
 
 class ConditionSearch:
     """Conditions under which hypotheses explain one failing stage.
@@ -109,7 +112,8 @@ class ConditionSearch:
     def _in_part(self, alone: Sequence[Trial]) -> list[Assumption]:
         """The assumptions that leave least where each row is taken with or without them, the best first."""
         ranked = sorted(alone, key=lambda trial: (self._left(trial), trial_order(trial)))
-        return [trial.assumed[0] for trial in ranked if self._left(trial) <= PART][:CANDIDATES]
+        most = OF_CHOICES if self.stage.gap is None else CANDIDATES
+        return [trial.assumed[0] for trial in ranked if self._left(trial) <= PART][:most]
 
     def _where_told(self, assumptions: Iterable[Assumption]) -> Iterator[Trial]:
         """Each for the rows of the simplest conditions that tell what it explains from what it spoils."""
