@@ -163,8 +163,8 @@ def _named_behind(
     rerun: ReferenceRerun,
     context: GateContext,
 ) -> GateCause:
-    """What a sequence depends on, and what is wrong with it there: the hypotheses that explain all of that, or the stage
-    that fails first; or its part."""
+    """What a sequence depends on, and what is wrong with it there: the hypotheses that explain all of that, or
+    the stage that fails first; or its part."""
     limit = BEHIND_LIMIT if asked.limit is None else min(asked.limit, BEHIND_LIMIT)
     if red.free or cause.id != BEHIND.id:
         return cause
