@@ -18,7 +18,7 @@ SETS = (
     "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
     "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth",
     "twentieth", "twenty_first", "twenty_second", "twenty_third", "twenty_fourth", "twenty_fifth", "twenty_sixth",
-    "twenty_seventh",
+    "twenty_seventh", "twenty_eighth",
 )  # fmt: skip
 """Their rooms, in the order in which they were written."""
 

@@ -46,6 +46,7 @@ HELD = {
     25: (64, 32, 0),
     26: (64, 32, 0),
     27: (64, 32, 0),
+    28: (64, 32, 0),
 }
 """Of each set: faults, those that are conditional, and those of float32."""
 

@@ -1,0 +1,1 @@
+"""The twenty-eighth set: defects that a port of the kernels and the loop meets."""
