@@ -263,7 +263,7 @@ class CauseSearch:
         told = self._is_told(first.stage)
         search = HypothesisSearch(self.trials, self.hypotheses, self.known, first, told)
         narrow = partial(self._leaves_alike, step, first)
-        confirmed, self.made = search.best(step.confirm, step.doubted, *[narrow] * told)
+        confirmed, self.made = search.best(step.confirm, step.doubted, step.spoils, *[narrow] * told)
         trial = confirmed or step.nearest(self.made)
         if trial is None or (part and part.whole and _outdone(part, step, trial, near=confirmed is None)):
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count, islice
 from math import inf
 from typing import Self
 
@@ -62,6 +63,7 @@ class PromptEvidence:
     parts: dict[tuple[object, ...], tuple[Component, ...]] = field(default_factory=dict)
     _own: Generation | None = None
     _slices: dict[int, tuple[TrustedGolden, DumpView]] = field(default_factory=dict, init=False)
+    _beside: list[Self] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         case = self.run.manifest.case
@@ -186,8 +188,17 @@ class PromptEvidence:
         return left is not None and not left.red
 
     def other_prompts(self) -> Iterator[Self]:
-        """The same device over other prompts, run anew where it has to be."""
-        return (self._on(golden, run, number) for golden, run, number in self.others())
+        """The same device over other prompts, run anew where it has to be, each once."""
+        for number in count():
+            if number == len(self._beside):
+                self._beside += [self._on(*other) for other in islice(self._coming, 1)]
+            if number == len(self._beside):
+                return
+            yield self._beside[number]
+
+    @cached_property
+    def _coming(self) -> Iterator[tuple[TrustedGolden, DumpView, int]]:
+        return self.others()
 
     def same_comparison(self) -> Iterator[Self]:
         """The other prompts of the comparison that this prompt is of."""

@@ -29,11 +29,21 @@ class RowEvidence:
     unexplained: np.ndarray
     facts: Facts
 
+    @property
+    def explains(self) -> bool:
+        """Whether it leaves no more rows unexplained than chance does."""
+        wrong = int(self.explained.sum() + self.unexplained.sum())
+        return bool(self.explained.any()) and bool(self.unexplained.sum() <= LEFT * wrong)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it explains all of that and spoils none: rows of other prompts may tell of a condition."""
+        return self.explains and not self.spoilt.any()
+
     def conditions(self) -> Iterator[tuple[Predicate, bool]]:
         """What tells the explained rows from the spoilt ones, the simplest first; none where it spoils none, explains
         none, or leaves more rows unexplained than chance does."""
-        wrong = int(self.explained.sum() + self.unexplained.sum())
-        if self.explained.any() and self.spoilt.any() and self.unexplained.sum() <= LEFT * wrong:
+        if self.explains and self.spoilt.any():
             yield from separating(self.explained, self.explained | self.spoilt, self.facts)
 
 

@@ -3,7 +3,7 @@ prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,6 +13,7 @@ from math import inf
 from parity.diagnose.attempts import attempt
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.conditional import Conditional
+from parity.diagnose.counterfactual_runs import NothingChanged
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.ranking import Trial, ids_of, trial_order
 from parity.diagnose.residuals import FELL, Residual, residuals
@@ -28,6 +29,9 @@ VALUES = 3
 
 ELSEWHERE = 3
 """Other prompts that the named causes have to explain as well, at the most."""
+
+BESIDE = 2
+"""Other prompts on which a cause may not leave a stage wrong that it settles, at the most."""
 
 MOST = 0.95
 """A hypothesis that leaves a residual above the floor is still named if it explains this much of the error: a
@@ -112,6 +116,22 @@ class DiagnosisStep:
             if name != self.first.stage and name in change.before
         )
 
+    def spoils(self, trial: Trial) -> bool:
+        """Whether a trial leaves rows of the first failing stage wrong on another prompt, such as were right without it;
+        as far as there is time to ask."""
+        with suppress(TimeIsUp):
+            return self.trials.contained and any(self._fails_on(other, trial) for other in self._beside())
+        return False
+
+    def _beside(self) -> Iterator[PromptTrials]:
+        self.trials.clock.check()
+        return islice(self.trials.other_prompts(), BESIDE)
+
+    def _fails_on(self, other: PromptTrials, trial: Trial) -> bool:
+        stage = self.first.stage
+        change = attempt(lambda: other.weigh(self.known, trial.assumed, other.rounds, (stage,), stage))
+        return change is not None and not change.before[stage].settled_by(change.after[stage])
+
     def nearest(self, made: Sequence[Trial]) -> Trial | None:
         """The trial that explains most of the first failing stage, if that is nearly all of it, and harms no row.
 
@@ -153,11 +173,18 @@ class DiagnosisStep:
 
     def _left_on(self, trials: PromptTrials, trial: Trial) -> tuple[float, float]:
         """How many stages a trial leaves unsettled over all rounds of a prompt, and what it leaves at the first failing
-        one."""
-        change = attempt(lambda: trials.weigh(self.known, trial.assumed, trials.rounds, own_floor=True))
-        if change is None:
+        one; where a condition holds for none of its rows, what is there without it."""
+
+        def left() -> dict[str, Residual]:
+            try:
+                return trials.weigh(self.known, trial.assumed, trials.rounds, own_floor=True).after
+            except NothingChanged:
+                return trials.residuals(self.known, trials.rounds)
+
+        after = attempt(left)
+        if after is None:
             return inf, inf
-        return sum(not residual.settled for residual in change.after.values()), change.after[self.first.stage].error
+        return sum(not residual.settled for residual in after.values()), after[self.first.stage].error
 
     def _harmless(self, trial: Trial) -> bool:
         """No stage that was within its bounds, as the references judge it without the trial as well, fails with it."""
@@ -228,10 +255,11 @@ def explain_over_all_prompts(
 def first_unexplained(
     trials: PromptTrials, known: Sequence[Assumption], evidence: Sequence[Residual]
 ) -> tuple[PromptTrials, Residual] | None:
-    """The first other prompt, and its first stage, that the known causes do not explain; prompts that fail first."""
+    """The first other prompt, and its first stage, that the known causes do not explain; prompts that fail first, and
+    where the comparison is of one alone those that the device is run on anew."""
     failing = {residual.place.prompt for residual in evidence if residual.place}
     others = sorted(trials.same_comparison(), key=lambda other: other.prompt not in failing)
-    for other in others[:ELSEWHERE]:
+    for other in others[:ELSEWHERE] or islice(trials.other_prompts(), BESIDE):
         before = other.residuals((), other.rounds)
         after = attempt(partial(other.residuals, known, other.rounds))
         for name, left in (before if after is None else after).items():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
+from parity.api import diagnose_device
 from parity.compare.predicate import Predicate
 from parity.compare.rows import StageRows
 from parity.diagnose.conditional import RowFacts, chosen_rows, only
@@ -140,3 +141,12 @@ def test_what_a_hypothesis_does_not_determine_is_no_error_that_it_leaves(later):
     assert search._left(Trial((), None, SimpleNamespace(error=0.1), sample=half)) == pytest.approx(0.5 / 5**0.5)
     nothing = np.array([1.0, np.nan, np.nan, np.nan]) * np.nan
     assert search._left(Trial((), None, SimpleNamespace(error=0.1), sample=nothing)) == inf
+
+
+def test_a_condition_that_one_prompt_meets_in_every_row_is_told_by_the_others(shallow_golden):
+    """All drafts of the longer prompt are wrong, and few or none of the shorter one's."""
+    device = "parity.device.faults:only,fault=d2t-off-by-one,where=cached > 50"
+    assert [len(prompt.ids) for prompt in shallow_golden.manifest.case.prompts] == [53, 47]
+    found = diagnose_device(shallow_golden, device, limit=60)
+    assert [cause.hypothesis.split(" only ")[0] for cause in found.causes] == ["d2t-plus-one"], found
+    assert "; only where: " in found.causes[0].says and not found.unexplained

@@ -122,18 +122,20 @@ ALL = ("listed", "dearer", "layer", "fitted", "conditional")
 
 
 @pytest.mark.parametrize(
-    ("doubted", "narrow", "asked", "taken"),
+    ("doubted", "spoils", "narrow", "asked", "taken"),
     [
-        ((), (), ["listed"], "listed"),
-        (("listed",), (), ["listed", "fitted"], "fitted"),
-        (("listed", "fitted"), (), ["listed", "fitted"], "fitted"),
-        ((), ("listed", "dearer", "layer", "fitted"), [*ALL], "conditional"),
-        ((), ALL, [*ALL], "conditional"),
+        ((), (), (), ["listed"], "listed"),
+        (("listed",), (), (), ["listed", "fitted"], "fitted"),
+        (("listed", "fitted"), (), (), ["listed", "fitted"], "fitted"),
+        ((), ("listed",), (), ["listed", "conditional"], "conditional"),
+        ((), ALL, (), ["listed", "conditional"], "conditional"),
+        ((), (), ("listed", "dearer", "layer", "fitted"), [*ALL], "conditional"),
+        ((), (), ALL, [*ALL], "conditional"),
     ],
 )
-def test_more_is_asked_before_a_cause_in_doubt_or_too_narrow_is_taken(doubted, narrow, asked, taken):
+def test_more_is_asked_before_a_cause_is_taken_that_may_be_another(doubted, spoils, narrow, asked, taken):
     """A listed value that settles the stage, and leaves another that it changes, may be another's near relative; where
-    it leaves its like in another layer, what is wrong may be both layers' under a condition."""
+    it breaks another prompt, or leaves its like in another layer, what is wrong may hold under a condition."""
     of, made = search(), []
     tiers = [(name, iter([[SimpleNamespace(id=id, settles=True)] for id in ids])) for name, ids in (
         ("alone", ["listed", "dearer"]), ("in single layers", ["layer"]), ("with a fitted parameter", ["fitted"]),
@@ -143,7 +145,8 @@ def test_more_is_asked_before_a_cause_in_doubt_or_too_narrow_is_taken(doubted, n
     of._try_all = lambda tier, trials, what, rest: trials.extend(tier)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("parity.diagnose.search.tiers.ranked_trials", list)
-        confirmed, made = of.best(lambda got: got[-1], lambda one: one.id in doubted, lambda one: one.id in narrow)
+        said = [lambda one, ids=ids: one.id in ids for ids in (doubted, spoils, narrow)]
+        confirmed, made = of.best(lambda got: got[-1], *said)
     assert [one.id for one in made] == asked and confirmed.id == taken
 
 

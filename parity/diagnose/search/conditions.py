@@ -122,7 +122,7 @@ class ConditionSearch:
                 continue
             self._asked.add((hypothesis.id, value))
             told = self._evidence(self.trials, (hypothesis, value))
-            if told is None or next(told.conditions(), None) is None:
+            if told is None or not (told.whole or next(told.conditions(), None)):
                 continue
             parts = [part for other in self._others if (part := self._evidence(other, (hypothesis, value)))]
             conditions = [*islice(joined_evidence([told, *parts]).conditions(), WORDINGS)]

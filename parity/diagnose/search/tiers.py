@@ -20,8 +20,8 @@ from parity.diagnose.trials import PromptTrials
 VERIFY = "verify"
 """What `StageTrials.passes` is where the prefill is right."""
 
-FITTED = "with a fitted parameter"
-"""The tiers in which a parameter is a number that is searched for."""
+FITTED, CONDITION = "with a fitted parameter", "under a condition"
+"""The tiers in which a parameter is a number that is searched for, and those of conditions for what is tried."""
 
 OF_DRAFTER = "-drafter"
 """How a hypothesis of the drafter ends that is the target's as well."""
@@ -67,14 +67,15 @@ class HypothesisSearch:
         self,
         confirm: Callable[[Sequence[Trial]], Trial | None],
         doubted: Callable[[Trial], bool] = lambda trial: False,
+        spoils: Callable[[Trial], bool] = lambda trial: False,
         narrow: Callable[[Trial], bool] = lambda trial: False,
     ) -> tuple[Trial | None, list[Trial]]:
         """The trial that brings the stage back to its floor, or None; and every trial made, the best first.
 
         Cheap hypotheses come first; a tier is tried whole, so that the better of two wins. `confirm` picks
         among the trials that settle the stage the one that does not break others. Where it is `doubted`, parameters are
-        fitted before it is taken; where it is too `narrow`, everything else is tried. Where the time is up, `confirm`
-        picks among those made so far.
+        fitted before it is taken; where it `spoils` what is right, conditions are looked for; where it is too `narrow`,
+        everything else is tried. Where the time is up, `confirm` picks among those made so far.
         """
         made: list[Trial] = []
         left, confirmed = self._tiers(made), None
@@ -87,10 +88,11 @@ class HypothesisSearch:
                     return confirmed, ranked_trials(made)
                 if confirmed is None or narrow(confirmed):
                     continue
-                if not doubted(confirmed):
+                asked = FITTED if doubted(confirmed) else CONDITION if spoils(confirmed) else None
+                if asked is None:
                     return confirmed, ranked_trials(made)
-                if what != FITTED:
-                    left = [(name, further) for name, further in left if name == FITTED]
+                if what != asked:
+                    left = [(name, further) for name, further in left if name == asked]
                     break
         return confirmed, ranked_trials(made)
 
@@ -118,11 +120,11 @@ class HypothesisSearch:
         alone = [("alone", self._enumerated(self._likely))]
         if self.stage.passes == VERIFY:
             for what, which in ("in such passes", self._in_such_passes), ("of every pass", self._in_every_pass):
-                alone += [("under a condition", conditions.tried_already(made)), (what, self._enumerated(which))]
+                alone += [(CONDITION, conditions.tried_already(made)), (what, self._enumerated(which))]
         layers = ("in single layers", self._in_single_layers(made))
         if self.stage.known:
             alone.insert(0, ("of the other model", iter([self.stage.each(self._of_the_other_model())])))
-        rest = [(FITTED, fitted(self.stage)), ("under a condition", conditions.tried_already(made))]
+        rest = [(FITTED, fitted(self.stage)), (CONDITION, conditions.tried_already(made))]
         rest = rest[::-1] if self.stage.passes else rest
         rest += [("with a parameter a little off under a condition", conditions.near_clean())]
         parts = ("of single parts", iter([single_parts(self.stage)]))
