@@ -117,8 +117,7 @@ class DiagnosisStep:
         )
 
     def spoils(self, trial: Trial) -> bool:
-        """Whether a trial leaves rows of the first failing stage wrong on another prompt, such as were right without it;
-        as far as there is time to ask."""
+        """Whether a trial leaves the first failing stage wrong on another prompt, as far as there is time to ask."""
         with suppress(TimeIsUp):
             return self.trials.contained and any(self._fails_on(other, trial) for other in self._beside())
         return False
