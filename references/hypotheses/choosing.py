@@ -39,6 +39,19 @@ round_offsets("d2t-of-first-draft", "d2t: of the round's first draft")(lambda id
 round_offsets("d2t-of-last-draft", "d2t: of the round's last draft")(lambda ids, d2t: ids + d2t[ids[..., -1:]])
 round_offsets("d2t-of-draft-before", "d2t: of the draft before")(lambda ids, d2t: ids + d2t[ids.roll(1, -1)])
 
+
+def _tables(loop: Loop, entries: int, change: Callable[[Tensor, Tensor, int], Tensor]) -> Mutation:
+    """`change(ids, d2t, entries)` reads a table of so many entries."""
+    if entries >= len(loop.drafter.d2t):
+        raise NotApplicable("the table is no longer than that")
+    return _mapping(loop, None, lambda ids, d2t: change(ids, d2t, entries))
+
+
+tables = vocabulary.part(_tables, values=tuple(2**bits for bits in range(6, 17)))
+tables(
+    "d2t-cut", "d2t: ids from {value} on have the offset of the one before", fix="a gather that reads all of the table"
+)(lambda ids, d2t, entries: ids + d2t[ids.clamp(max=entries - 1)])
+
 Choose = Callable[[Tensor], Tensor]
 
 
@@ -176,9 +189,12 @@ def _(loop: Loop, delta: int) -> Mutation:
     return loop.predicting.around(lambda inner, rows, committed: rows_from(rows, committed - 1 + delta, loop.k))
 
 
-@reading("drafter-rows-first", "drafts are read from the first K rows of the pass")
-def _(loop: Loop, value: None) -> Mutation:
-    return loop.predicting.around(lambda inner, rows, committed: rows[: loop.k])
+@reading(
+    "drafter-rows-first", "drafts are read from row {value} of the pass on, however many are committed", values=(0, 1)
+)
+def _(loop: Loop, first: int) -> Mutation:
+    """What stands outside the pass may be anything."""
+    return loop.predicting.around(lambda inner, rows, committed: rows_from(rows, first, loop.k))
 
 
 @reading(
@@ -201,6 +217,9 @@ HANDED: dict[str, Callable[[Tensor, int], Tensor]] = {
         (drafts.new_tensor([last]), drafts[:-1])
     ),
     "all drafts but the first, the last one twice": lambda drafts, last: torch.cat((drafts[1:], drafts[-1:])),
+    "one place on, the last one first": lambda drafts, last: drafts.roll(1),
+    "one place back, the first one last": lambda drafts, last: drafts.roll(-1),
+    "from the last to the first": lambda drafts, last: drafts.flip(0),
     "the first draft K times": lambda drafts, last: drafts[:1].expand_as(drafts),
     "the last emitted token K times": lambda drafts, last: torch.full_like(drafts, last),
 }

@@ -220,6 +220,23 @@ def _(mlp: Layer) -> Mutation:
     return together((reweighted(gate, fused[::2]), reweighted(up, fused[1::2])))
 
 
+def _cut_elsewhere(mlp: Layer, columns: int) -> Mutation:
+    """The fused weight [gate, up] cut so many columns before its middle, and `columns` < 0 behind it."""
+    gate, up = mlp.gate_proj.weight, mlp.up_proj.weight
+    fused, wide = torch.cat((gate.data, up.data)), len(gate)
+    first = min(max(wide - columns, 0), wide)
+    return reweighted(up, fused[first : first + wide]) if columns > 0 else reweighted(gate, fused[-columns:][:wide])
+
+
+for columns in (64, 32, 16, -16, -32, -64):
+    drafter(
+        f"drafter-mlp-{'up' if columns > 0 else 'gate'}-{abs(columns)}-off",
+        f"drafter: MLP, {'up' if columns > 0 else 'gate'} is cut {abs(columns)} columns "
+        f"{'early' if columns > 0 else 'late'} out of gate and up side by side",
+        fix="where up begins in a fused weight: behind all columns of gate, padding included",
+    )(partial(_cut_elsewhere, columns=columns))
+
+
 drafter("drafter-mlp-gelu", "drafter: MLP, gelu")(
     lambda mlp: _activated(mlp, lambda gate, up: F.gelu(gate, approximate="tanh") * up)
 )
