@@ -66,7 +66,7 @@ def ids_of(trial: Trial) -> tuple[str, ...]:
 
 def ranked_trials(trials: Iterable[Trial]) -> list[Trial]:
     """The least residual first; among equals fewer assumptions, then the cheaper, then what was met in public, then
-    what has no value to choose."""
+    what has no number to choose."""
     return sorted(trials, key=trial_order)
 
 
@@ -75,5 +75,5 @@ def trial_order(trial: Trial) -> tuple[float, int, int, bool, int]:
     hypotheses = [hypothesis for hypothesis, _ in trial.assumed]
     error = float(f"{trial.left:.2e}")  # residuals that differ behind the third digit are equal
     unseen = not all(hypothesis.seen for hypothesis in hypotheses)
-    chosen = sum(value is not None for _, value in trial.assumed)
+    chosen = sum(isinstance(value, int | float) for _, value in trial.assumed)
     return error, len(hypotheses), sum(hypothesis.cost for hypothesis in hypotheses), unseen, chosen
