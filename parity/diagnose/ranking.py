@@ -65,15 +65,13 @@ def ids_of(trial: Trial) -> tuple[str, ...]:
 
 
 def ranked_trials(trials: Iterable[Trial]) -> list[Trial]:
-    """The least residual first; among equals fewer assumptions, then the cheaper, then what was met in public, then
-    what has no number to choose."""
+    """The least residual first; among equals fewer assumptions, then the cheaper, then what was met in public."""
     return sorted(trials, key=trial_order)
 
 
-def trial_order(trial: Trial) -> tuple[float, int, int, bool, int]:
+def trial_order(trial: Trial) -> tuple[float, int, int, bool]:
     """What trials are ranked by."""
     hypotheses = [hypothesis for hypothesis, _ in trial.assumed]
     error = float(f"{trial.left:.2e}")  # residuals that differ behind the third digit are equal
     unseen = not all(hypothesis.seen for hypothesis in hypotheses)
-    chosen = sum(isinstance(value, int | float) for _, value in trial.assumed)
-    return error, len(hypotheses), sum(hypothesis.cost for hypothesis in hypotheses), unseen, chosen
+    return error, len(hypotheses), sum(hypothesis.cost for hypothesis in hypotheses), unseen

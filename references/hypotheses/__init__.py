@@ -60,7 +60,8 @@ QUANTISED = (quantised.formats, quantised.scales)
 
 DECISIONS = (
     *(choosing.vocabulary, choosing.choice, choosing.reading, choosing.handed),
-    *(accepting.matching, accepting.comparing, accepting.emitting, accepting.cutting, accepting.showing),
+    *(accepting.matching, accepting.comparing, accepting.emitting, accepting.limited),
+    *(accepting.cutting, accepting.showing),
     likely_drafts.likely,
     *(rolled_back.rollback, caches.sided, caches.rings),
     *(stale.stale, surplus.seeds, starting.starts),

@@ -59,16 +59,6 @@ matching("accept-first-unchecked", COUNTED.format("from the second on, the first
 comparing = Family(stages=ACCEPTED, fix="this round's drafts are compared, in the target's ids: behind d2t", cost=2)
 
 
-@comparing(
-    "accept-at-most",
-    "a round accepts {value} drafts at the most, however many agree",
-    values=(1, 2, 3, 4, 5, 6),
-    fix="accepted drafts are those before the first mismatch, as many as there are",
-)
-def _(loop: Loop, value: int) -> Mutation:
-    return loop.matched.around(lambda inner, drafts, tokens: min(inner(drafts, tokens), value))
-
-
 @comparing("accept-unmapped", "drafts are compared by their draft ids, before d2t", drafters=FUSED)
 def _(loop: Loop, value: None) -> Mutation:
     d2t = loop.drafter.d2t
@@ -140,6 +130,20 @@ emitting("accept-bonus-clamped", "a round emits: behind K drafts, the bonus of t
 emitting("accept-bonus-twice", "a round emits: the last token twice")(
     lambda ids, drafts, tokens, matched: ids + ids[-1:]
 )
+
+limited = Family(stages=ACCEPTED, cost=2)
+"""Behind what is emitted: a limit of K - 1 is no bonus behind K drafts, and the more usual cause is said first."""
+
+
+@limited(
+    "accept-at-most",
+    "a round accepts {value} drafts at the most, however many agree",
+    values=(1, 2, 3, 4, 5, 6),
+    fix="accepted drafts are those before the first mismatch, as many as there are",
+)
+def _(loop: Loop, value: int) -> Mutation:
+    return loop.matched.around(lambda inner, drafts, tokens: min(inner(drafts, tokens), value))
+
 
 cutting = Family(
     stages=ACCEPTED,

@@ -252,12 +252,6 @@ def test_the_leading_trials_are_those_of_so_many_hypotheses():
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_equal_trials_the_one_without_a_number_comes_first(order):
-    equal = [trial("at-most", 3, 0.0), trial("one-fewer", "drafts", 0.0)][::order]
-    assert best_of_each(equal)[0].assumed[0][0].id == "one-fewer"
-
-
-@pytest.mark.parametrize("order", [1, -1])
 def test_a_tie_is_broken_by_every_stage_of_all_rounds(order):
     """Both bring the first failing stage back; one leaves another stage wrong in later rounds."""
     tied = [trial("clean", 0, 0.0), trial("dirty", 0, 0.0)][::order]
