@@ -6,9 +6,10 @@
 Draws faults under conditions from the device's catalogue (`parity.device.faults.conditional.drawn`), with `--count all`
 every one that can hold under a condition, and diagnoses each device as the command does, within `--limit` seconds, over
 a golden of two chat prompts, or of more (`benchmarks/unseen/goldens.py`). Counted are those that are killed, placed at
-their stage, and named; where a sequence depends on what ran before it, by what explains that. Whether the condition is
-right, by the comparison and by the diagnosis, is judged by reading what is printed: it is where it holds for the very
-rows of the golden that the planted one holds for, whatever its words.
+their stage, and named; where a sequence depends on what ran before it, by what explains that; where nothing is named,
+by the part that `benchmarks/diagnosis.json` lists for the fault. Whether the condition is right, by the comparison and
+by the diagnosis, is judged by reading what is printed: it is where it holds for the very rows of the golden that the
+planted one holds for, whatever its words.
 Seconds are the processor's.
 """
 

@@ -205,7 +205,7 @@ class _Meeting:
                 f"some rows of a pass: {self.condition.text}."
             )
         ((faulty, value),) = values.items()
-        return [self._shown(stage, value) if bool(held.size and held.all()) == bool(faulty) else value]
+        return [self._shown(stage, value) if _everywhere(held) == bool(faulty) else value]
 
     def _shown(self, stage: str, value: np.ndarray) -> np.ndarray:
         return value if self.outer is None else np.asarray(self.outer(stage, value))
@@ -215,8 +215,13 @@ def _mixed(held: np.ndarray, values: dict[int, np.ndarray]) -> np.ndarray:
     """The faulty copy's rows where the condition holds; one copy's array as it is where that is all of them, so that a
     fault of another dtype leaves no trace in passes that it does not touch."""
     if held.all() or not held.any():
-        return values[int(bool(held.size and held.all()))]
+        return values[int(_everywhere(held))]
     return np.where(held.reshape(-1, *[1] * (values[0].ndim - 1)), values[1], values[0])
+
+
+def _everywhere(held: np.ndarray) -> bool:
+    """Whether a condition holds for all rows, and there are some."""
+    return bool(held.size and held.all())
 
 
 def _planted_or_not(

@@ -224,8 +224,10 @@ def _cut_elsewhere(mlp: Layer, columns: int) -> Mutation:
     """The fused weight [gate, up] cut so many columns before its middle, and `columns` < 0 behind it."""
     gate, up = mlp.gate_proj.weight, mlp.up_proj.weight
     fused, wide = torch.cat((gate.data, up.data)), len(gate)
-    first = min(max(wide - columns, 0), wide)
-    return reweighted(up, fused[first : first + wide]) if columns > 0 else reweighted(gate, fused[-columns:][:wide])
+    if abs(columns) >= wide:
+        raise NotApplicable("gate is no wider than that")
+    first = wide - columns if columns > 0 else -columns
+    return reweighted(up if columns > 0 else gate, fused[first : first + wide])
 
 
 for columns in (64, 32, 16, -16, -32, -64):
