@@ -183,7 +183,8 @@ class DiagnosisStep:
         after = attempt(left)
         if after is None:
             return inf, inf
-        return sum(not residual.settled for residual in after.values()), after[self.first.stage].error
+        first = after.get(self.first.stage)  # a prompt without rounds has none
+        return sum(not residual.settled for residual in after.values()), first.error if first else 0.0
 
     def _harmless(self, trial: Trial) -> bool:
         """No stage that was within its bounds, as the references judge it without the trial as well, fails with it."""

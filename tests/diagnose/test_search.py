@@ -13,6 +13,7 @@ from parity.compare.predicate import Predicate
 from parity.diagnose import causes, clock, whole
 from parity.diagnose.clock import SearchClock, TimeIsUp
 from parity.diagnose.conditional import only
+from parity.diagnose.counterfactual_runs import NothingChanged
 from parity.diagnose.fitting import STEPS, VERTICES, beside_clean, clean_value, golden_section, parabolas
 from parity.diagnose.ranking import Trial, best_of_each
 from parity.diagnose.residuals import Residual
@@ -264,6 +265,15 @@ def test_a_tie_is_broken_by_every_stage_of_all_rounds(order):
     trials = SimpleNamespace(rounds=3, weigh=weigh, other_prompts=lambda: iter(()))
     step = DiagnosisStep(trials, (), 1, {}, tied[0].before)
     assert [one.assumed[0][0].id for one in step._tie_broken(tied)] == ["clean"]
+
+
+def test_a_prompt_without_rows_of_the_stage_breaks_no_tie():
+    def weigh(*of, **how):
+        raise NothingChanged
+
+    none = SimpleNamespace(rounds=0, weigh=weigh, residuals=lambda known, rounds: {})
+    step = DiagnosisStep(none, (), 1, {}, trial("any", 0, 0.0).before)
+    assert step._left_on(none, trial("any", 0, 0.0)) == (0, 0.0)
 
 
 def test_what_is_nearly_right_under_a_condition_is_no_name():
